@@ -1,0 +1,97 @@
+"""The few calls a gateway may make on a node.
+
+Every call is answered exactly once by ``done(answer)``: on the loop, perhaps before the call
+returns, and within the call's ``timeout_ms`` as done (a reply), refused or unknown (a
+``RaftlineError``; ``TimedOut`` is the only error after which the effect is unknown). Any node
+takes any call and forwards it to the leader.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from raftline.model.batch import BatchInfo
+from raftline.model.calls import (
+    Appended,
+    CatalogView,
+    ClusterStatus,
+    Looked,
+    ReadReply,
+    Verified,
+)
+from raftline.model.errors import RaftlineError
+
+
+class Calls(Protocol):
+    """A node, as gateways see it."""
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        batch: bytes,
+        info: BatchInfo,
+        timeout_ms: int,
+        done: Callable[[Appended | RaftlineError], None],
+    ) -> None:
+        """Store one sealed batch. Creates the topic at first use where settings allow it."""
+        ...
+
+    def partition_for(self, topic: str, key: bytes | None) -> int | RaftlineError:
+        """Choose a partition with the topic's partitioner; -1: the topic does not exist yet."""
+        ...
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        bytes_max: int,
+        wait_ms: int,
+        timeout_ms: int,
+        done: Callable[[ReadReply | RaftlineError], None],
+        *,
+        linearizable: bool = False,
+        any_replica: bool = False,
+    ) -> None:
+        """Read whole committed batches that hold ``offset`` and on; wait for more if at the end."""
+        ...
+
+    def look_up_time(
+        self,
+        topic: str,
+        partition: int,
+        time_ms: int,
+        timeout_ms: int,
+        done: Callable[[Looked | RaftlineError], None],
+    ) -> None:
+        """Find the first message with a timestamp at or after ``time_ms``."""
+        ...
+
+    def command(
+        self,
+        name: str,
+        arguments: dict[str, object],
+        timeout_ms: int,
+        done: Callable[[dict[str, object] | RaftlineError], None],
+    ) -> None:
+        """Run an administrative command anywhere in the cluster.
+
+        Names: topic.create {name, partitions, replication_factor, settings} · topic.delete {name}
+        · topic.set {name, settings} · topic.trim {name, partition, offset} · cluster.add {name,
+        address} · cluster.remove {node, force} · cluster.replace {node, by} · cluster.move {topic,
+        partition, from_node, to_node} · cluster.transfer {topic, partition, to_node} ·
+        cluster.recover {accept_loss} · producer.new {}.
+        """
+        ...
+
+    def verify(self, timeout_ms: int, done: Callable[[Verified | RaftlineError], None]) -> None:
+        """Compare the digests of all replicas of all shards."""
+        ...
+
+    def catalog(self) -> CatalogView:
+        """Return this node's view of topics and nodes (no waiting)."""
+        ...
+
+    def status(self) -> ClusterStatus:
+        """Return nodes, shards, leaders and health as this node sees them (no waiting)."""
+        ...
