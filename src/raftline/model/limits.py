@@ -1,0 +1,99 @@
+"""Every bound, and how the bounds relate.
+
+A queue, a name, a wait or a buffer without a row here is a mistake. Settings may lower a bound;
+none may raise it past what this file states. The asserts at the end are the relations that other
+code relies on.
+"""
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+SECOND_MS = 1000
+HOUR_MS = 3600 * SECOND_MS
+
+# Names.
+TOPIC_NAME_CHARS_MAX = 249
+NODE_NAME_CHARS_MAX = 249
+RACK_CHARS_MAX = 249
+ADDRESS_CHARS_MAX = 300
+
+# Messages and batches.
+KEY_BYTES_MAX = 64 * KIB
+HEADERS_MAX = 100  # headers of one message
+HEADER_BYTES_MAX = 64 * KIB  # names and values of one message's headers, together
+BATCH_HEADER_BYTES = 61
+BATCH_BYTES_MAX = 8 * MIB  # one sealed batch
+BATCH_MESSAGES_MAX = 1_000_000  # offsets one batch may take
+BATCH_DECODED_BYTES_MAX = 64 * MIB  # what a compressed batch may unpack to
+OFFSET_MAX = (1 << 62) - 1
+SEQUENCE_MODULUS = 1 << 31  # producer sequences wrap: 2^31 - 1 is followed by 0
+PRIORITY_MIN = -128
+PRIORITY_MAX = 127
+
+# Entries and rpcs.
+ENTRY_BYTES_MAX = 16 * MIB  # data of one entry
+ENTRY_BATCHES_MAX = 4096  # batches in one Append
+EXTENSION_BYTES_MAX = 1 * MIB  # extension section of one Append
+RPC_ENTRIES_BYTES_MAX = 16 * MIB  # entries in one rpc (at least one entry always goes)
+RPC_INFLIGHT_MAX = 256  # unanswered appends to one replica
+RPC_INFLIGHT_BYTES_MAX = 32 * MIB
+FRAME_BYTES_MAX = 64 * MIB  # one frame between nodes
+LINK_QUEUE_BYTES_MAX = 128 * MIB  # unsent bytes to one peer, then frames are dropped
+SNAPSHOT_CHUNK_BYTES_MAX = 1 * MIB
+
+# In flight.
+SHARD_UNCOMMITTED_BYTES_MAX = 32 * MIB
+NODE_UNCOMMITTED_BYTES_MAX = 256 * MIB
+CONNECTION_INFLIGHT_BYTES_MAX = 16 * MIB  # then the gateway stops reading that socket
+PARKED_READS_MAX = 10_000  # long polls waiting on one node
+READ_BYTES_MAX = 32 * MIB  # batches in one reply
+READ_BYTES_DEFAULT = 1 * MIB
+REQUEST_BYTES_MAX = 32 * MIB  # one request to a gateway
+CONNECTIONS_MAX = 10_000
+FORWARDED_MAX = 10_000  # calls waiting for another node
+
+# Waits.
+WAIT_MS_MAX = 60 * SECOND_MS  # longest long poll and longest call timeout
+TIMEOUT_MS_DEFAULT = 15 * SECOND_MS
+
+# Catalog.
+NODES_MAX = 1000
+TOPICS_MAX = 100_000
+PARTITIONS_PER_TOPIC_MAX = 10_000
+PARTITIONS_MAX = 100_000  # in one cluster
+PARTITIONS_DEFAULT = 6
+REPLICATION_FACTOR_MAX = 9
+REPLICATION_FACTOR_DEFAULT = 3  # or the number of members where they are fewer
+CATALOG_VOTERS = 3
+PRODUCERS_ALLOCATED_MAX = 10_000  # ids in one AllocateProducers
+TOMBSTONES_MAX = 10_000  # deleted shards remembered; the oldest are forgotten
+SETTINGS_TEXT_CHARS_MAX = 1000  # a setting whose value is text
+
+# Partitions.
+PRODUCERS_MAX = 10_000  # producers one partition remembers; the longest silent is forgotten first
+PRODUCER_BATCHES = 5  # batches per producer a repeat is recognised in (Kafka clients keep <= 5)
+PRODUCER_EXPIRE_MS = 24 * HOUR_MS  # silence in log time after which a producer is forgotten
+PRODUCER_EXPIRE_PER_APPLY = 16  # forgotten per entry at most: apply stays bounded
+
+# Disk.
+RETENTION_MS_DEFAULT = 168 * HOUR_MS
+RETENTION_BYTES_DEFAULT = 10 * GIB
+SEGMENT_BYTES_DEFAULT = 128 * MIB
+SEGMENT_BYTES_MIN = 1 * MIB
+SEGMENT_BYTES_MAX = 1 * GIB
+DISK_FREE_RATIO_MIN = 0.05  # below it appends are refused
+WAL_BYTES_MAX = 4 * GIB
+
+assert BATCH_BYTES_MAX + ENTRY_BATCHES_MAX * 64 + EXTENSION_BYTES_MAX < ENTRY_BYTES_MAX
+assert ENTRY_BYTES_MAX <= RPC_ENTRIES_BYTES_MAX  # any entry fits an rpc
+assert RPC_ENTRIES_BYTES_MAX * 2 < FRAME_BYTES_MAX  # any rpc fits a frame
+assert FRAME_BYTES_MAX < LINK_QUEUE_BYTES_MAX  # any frame fits an empty queue
+assert ENTRY_BYTES_MAX < SHARD_UNCOMMITTED_BYTES_MAX < NODE_UNCOMMITTED_BYTES_MAX
+assert BATCH_BYTES_MAX < CONNECTION_INFLIGHT_BYTES_MAX  # a largest batch can always be read
+assert BATCH_BYTES_MAX < REQUEST_BYTES_MAX <= FRAME_BYTES_MAX
+assert BATCH_BYTES_MAX <= READ_BYTES_MAX < FRAME_BYTES_MAX  # a reply can be forwarded
+assert BATCH_BYTES_MAX <= SEGMENT_BYTES_MAX
+assert TIMEOUT_MS_DEFAULT < WAIT_MS_MAX
+assert PARTITIONS_PER_TOPIC_MAX <= PARTITIONS_MAX
+assert CATALOG_VOTERS % 2 == 1
+assert PRODUCER_BATCHES >= 5  # Kafka's idempotent producers have up to five requests in flight
