@@ -17,6 +17,8 @@ class Link(Protocol):
 
     peer: Hello
     dialed: bool  # we called them
+    address: str  # what we dialed; "" on a link they dialed
+    lane: str  # "control" or "bulk", as the caller asked for
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame (the joined buffers). False: over the limit or closed, nothing sent."""
