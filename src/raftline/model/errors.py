@@ -21,6 +21,7 @@
     │   ├── NodeExists          node_exists
     │   ├── AlreadyBootstrapped already_bootstrapped
     │   ├── WrongCluster        wrong_cluster
+    │   ├── WrongDirectory      wrong_directory
     │   ├── NewerFormat         newer_format
     │   ├── OutOfOrder          out_of_order
     │   ├── FencedProducer      fenced_producer
@@ -282,6 +283,15 @@ class WrongCluster(Conflict):
             ours=ours,
             theirs=theirs,
         )
+
+
+class WrongDirectory(Conflict):
+    """The data directory is not this node's, or not whole."""
+
+    code = "wrong_directory"
+
+    def __init__(self, reason: str, hint: str) -> None:
+        super().__init__(reason, f"{hint}; nothing was changed")
 
 
 class NewerFormat(Conflict):

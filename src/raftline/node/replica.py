@@ -1,0 +1,459 @@
+"""A replica: one node's copy of one shard, between the Raft core and its host.
+
+The host is the shard's state: a partition (machine + log) or the catalog. The core decides what is
+committed, the turn moves bytes, the host applies; this file ties the three and decides nothing.
+
+State
+    The core, its log (the tail of entries in memory), proposals waiting for their entry to be
+    applied, reads waiting for the index that makes them linearizable.
+
+Invariants
+    R1  A proposal is answered by the entry at its (index, term) and by nothing else. Another entry
+        at its index proves that it was not proposed; silence is ``TimedOut``.
+    R2  The commit mark learnt with an append is written before its entries, in the same write.
+    R3  While catch-up rewrites the host nothing is applied.
+    R4  ``applied`` of host, core and checkpoint move together.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from raftline.config.settings import RaftSettings
+from raftline.model.errors import NotLeader, RaftlineError
+from raftline.model.ids import ReplicaId, ShardId, node_of
+from raftline.node.log_time import LogTime
+from raftline.node.ports import Clock, Rng
+from raftline.node.turn import Turn
+from raftline.raft.core import Config, Raft, Ready, Role
+from raftline.raft.membership import decode_conf_change
+from raftline.raft.rpc import ConfState, Entry, EntryKind, HardState, ProposalDropped, Rpc, Snapshot
+from raftline.raft.storage import MemoryLog
+from raftline.storage.wal import Wal
+
+TAIL_BYTES_HARD_FACTOR = 8  # a live but slow follower may hold back this many tails
+
+
+class Proposal(Protocol):
+    """Somebody who waits for an entry to be applied."""
+
+    def refuse(self, error: RaftlineError) -> None:
+        """The entry will never be applied."""
+        ...
+
+    def expire(self, now_ms: float) -> bool:
+        """Answer what is overdue; say whether nobody waits any more."""
+        ...
+
+
+class Host(Protocol):
+    """The state behind a replica."""
+
+    def proposals(self, replica: "Replica") -> list[tuple[bytes, Proposal]]:
+        """Return what was collected, as entries to propose."""
+        ...
+
+    def refuse_collected(self, error: RaftlineError) -> None:
+        """Answer everything collected and not proposed."""
+        ...
+
+    def apply(self, entry: Entry, proposal: Proposal | None) -> None:
+        """Apply one committed entry and answer who waits for it."""
+        ...
+
+    def applied(self) -> None:
+        """A run of entries was applied: wake readers, plan flushes."""
+        ...
+
+    def offer(self, index: int) -> bytes:
+        """Freeze the state at ``index`` for a replica that is far behind; return its descriptor."""
+        ...
+
+    def adopt(self, snapshot: Snapshot) -> None:
+        """Continue from a state that catch-up has brought here."""
+        ...
+
+    def role_changed(self, replica: "Replica") -> None:
+        """Leadership came or went."""
+        ...
+
+    def expire(self, now_ms: float) -> None:
+        """Answer collected calls and parked readers that are overdue."""
+        ...
+
+    def close(self) -> None:
+        """Answer everybody who waits; the replica is going away."""
+        ...
+
+
+class Start(Protocol):
+    """Where a replica begins: what checkpoint and WAL said."""
+
+    index: int
+    term: int
+    conf: ConfState
+    hard_state: HardState
+    entries: list[Entry]
+
+
+class ReplicaLog(MemoryLog):
+    """The entries in memory; snapshots are offers made by the host."""
+
+    offer: Callable[[], Snapshot]
+
+    def snapshot(self) -> Snapshot:
+        """Return an offer of the present state (its bytes are fetched by the receiver)."""
+        return self.offer()
+
+
+class Replica:
+    """One shard on this node."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        rng: Rng,
+        turn: Turn,
+        shard: ShardId,
+        replica: ReplicaId,
+        name: str,
+        host: Host,
+        time: LogTime,
+        settings: RaftSettings,
+        start: Start,
+        on_change: Callable[["Replica"], None],
+    ) -> None:
+        self.shard = shard
+        self.id = replica
+        self.name = name  # "catalog" or "orders/2"
+        self.host = host
+        self.time = time
+        self.is_dirty = False
+        self.is_collecting = False
+        self.is_closed = False
+        self.frozen = False  # R3
+        self.unsynced = 0
+        self.conf = start.conf
+        self.applied_index = start.index
+        self.applied_term = start.term
+        self.waiting: dict[int, tuple[int, Proposal]] = {}
+        self.quiet = False
+        self.active_mono = clock.mono_ms()
+        self.campaign_mono = 0.0
+        self._clock = clock
+        self._turn = turn
+        self._settings = settings
+        self._on_change = on_change
+        self._held: list[Rpc] = []
+        self._reads: dict[bytes, Callable[[RaftlineError | None], None]] = {}
+        self._ready_reads: list[tuple[int, bytes]] = []
+        self._read_count = 0
+        self._tail_bytes = 0
+        self._uncommitted_bytes = 0
+        self.log = ReplicaLog()
+        self.log.offer = self._offer
+        if start.index:
+            self.log.apply_snapshot(Snapshot(start.index, start.term, start.conf, b""))
+        if start.entries:
+            self.log.append(start.entries)
+        self.log.set_hard_state(start.hard_state)
+        self.hard_state = start.hard_state
+        self.raft = Raft(
+            Config(
+                id=replica,
+                rng=rng,
+                election_ticks=settings.election_ticks,
+                heartbeat_ticks=1,
+                applied=start.index,
+                async_storage_writes=True,
+                message_bytes_max=settings.message_bytes_max,
+                committed_bytes_max=settings.message_bytes_max * 4,
+                uncommitted_bytes_max=settings.uncommitted_bytes_max,
+                inflight_max=settings.inflight_max,
+                check_quorum=True,
+                pre_vote=True,
+                proposal_forwarding_disabled=True,
+                step_down_on_removal=True,
+                commit_rides=True,
+            ),
+            self.log,
+        )
+        self._seen = (self.raft.role, self.raft.leader, self.raft.term)
+        self._commit_seen = self.raft.commit
+        self.commit_timer = False
+
+    # ------------------------------------------------------------------ questions
+
+    @property
+    def is_leader(self) -> bool:
+        """Say whether this replica leads its shard (as far as it knows)."""
+        return self.raft.role is Role.LEADER
+
+    @property
+    def leader_node(self) -> int:
+        """Return the node of the known leader, 0 if none is known."""
+        return node_of(ReplicaId(self.raft.leader))
+
+    # ------------------------------------------------------------------ inputs
+
+    def tick(self) -> None:
+        """Let one tick pass, unless the shard is quiet."""
+        if not self.quiet:
+            self.raft.tick()
+            if self.raft.has_ready():
+                self._turn.dirty(self)
+
+    def step(self, rpc: Rpc) -> None:
+        """Take an rpc of another replica."""
+        self.wake()
+        self.raft.step(rpc)
+        self._turn.dirty(self)
+
+    def campaign(self) -> None:
+        """Stand for election now."""
+        self.wake()
+        self.raft.campaign()
+        self._turn.dirty(self)
+
+    def forget_leader(self) -> None:
+        """There is proof that the leader is gone: vote for others, do not wait for it."""
+        self.wake()
+        self.raft.forget_leader()
+        self._turn.dirty(self)
+
+    def wake(self) -> None:
+        """Leave quiet: something happens in this shard."""
+        if self.quiet:
+            self.quiet = False
+            self.raft.reset_election_timer()
+        self.active_mono = self._clock.mono_ms()
+
+    def collected(self, size: int) -> None:
+        """The host holds ``size`` more bytes to propose."""
+        if self.quiet:
+            self.wake()
+        self._turn.collect(self, size)
+
+    def propose_collected(self) -> None:
+        """Propose what the host collected: step 1 of the turn."""
+        self.active_mono = self._clock.mono_ms()
+        for data, proposal in self.host.proposals(self):
+            self.propose(data, proposal)
+
+    def propose(self, data: bytes, proposal: Proposal) -> None:
+        """Propose one entry; the proposal hears when it is applied, or that it never will be."""
+        if self.quiet:
+            self.wake()
+        try:
+            term, index = self.raft.propose([data])
+        except ProposalDropped:
+            proposal.refuse(self._not_leader())
+            return
+        self.waiting[index] = (term, proposal)
+        self._turn.dirty(self)
+
+    def read_index(self, done: Callable[[RaftlineError | None], None]) -> None:
+        """Call ``done`` once this replica has applied all that was committed when asked."""
+        if not self.is_leader:
+            done(self._not_leader())
+            return
+        self.wake()
+        self._read_count += 1
+        context = self._read_count.to_bytes(8, "big")
+        self._reads[context] = done
+        self.raft.read_index(context)
+        self._turn.dirty(self)
+
+    def change_conf(self, change: object) -> bool:
+        """Propose a membership change; False if one is under way."""
+        self.wake()
+        try:
+            self.raft.propose_conf_change(change)  # pyright: ignore[reportArgumentType]
+        except ProposalDropped:
+            return False
+        self._turn.dirty(self)
+        return True
+
+    def transfer(self, to: ReplicaId) -> None:
+        """Hand leadership to another voter."""
+        self.wake()
+        self.raft.transfer_leadership(to)
+        self._turn.dirty(self)
+
+    def flush_commit(self) -> None:
+        """Tell followers the commit index that found no append to ride on."""
+        self.commit_timer = False
+        if not self.is_closed and self.is_leader:
+            self.raft.flush_commit()
+            self._turn.dirty(self)
+
+    def _not_leader(self) -> NotLeader:
+        return NotLeader(self.name, self.leader_node)
+
+    # ------------------------------------------------------------------ the turn's half
+
+    def persist(self, wal: Wal, rpc: Rpc) -> bool:
+        """Put what the core wants stored into the WAL's group; say whether it must be synced."""
+        must_sync = False
+        snapshot = rpc.snapshot
+        if snapshot is not None:
+            self._adopt(wal, snapshot)
+            must_sync = True
+        if rpc.term:
+            hard_state = HardState(rpc.term, rpc.vote, rpc.commit)
+            if hard_state != self.hard_state:
+                if (rpc.term, rpc.vote) != (self.hard_state.term, self.hard_state.vote):
+                    must_sync = True
+                self.hard_state = hard_state
+                self.log.set_hard_state(hard_state)
+                wal.add_hard_state(self.shard, rpc.term, rpc.vote, rpc.commit)  # R2
+        entries = rpc.entries
+        if entries:
+            wal.add_entries(self.shard, entries)
+            self.log.append(entries)
+            must_sync = True
+        return must_sync
+
+    def _adopt(self, wal: Wal, snapshot: Snapshot) -> None:
+        self.log.apply_snapshot(snapshot)
+        wal.add_reset(self.shard, snapshot.index, snapshot.term)
+        self.host.adopt(snapshot)
+        self.conf = snapshot.conf
+        self.applied_index, self.applied_term = snapshot.index, snapshot.term
+        self._tail_bytes = 0
+        self._held.clear()
+        self.frozen = False
+
+    def apply(self, rpc: Rpc) -> None:
+        """Apply committed entries, answer who waits, tell the core."""
+        if self.frozen:
+            self._held.append(rpc)  # R3
+            return
+        waiting = self.waiting
+        host = self.host
+        for entry in rpc.entries:
+            self.applied_index, self.applied_term = entry.index, entry.term  # R4
+            self._tail_bytes += len(entry.data)
+            if entry.kind != EntryKind.NORMAL:
+                self._apply_conf(entry)
+                continue
+            proposal = None
+            if waiting:
+                found = waiting.pop(entry.index, None)
+                if found is not None:
+                    term, proposal = found
+                    if term != entry.term:  # R1
+                        proposal.refuse(self._not_leader())
+                        proposal = None
+            host.apply(entry, proposal)
+        host.applied()
+        for response in rpc.responses:
+            self.raft.step(response)
+        if self._ready_reads:
+            self._finish_reads()
+        if self._tail_bytes > 2 * self._settings.tail_bytes_max:
+            self._trim_tail()
+
+    def thaw(self) -> None:
+        """Catch-up was given up: apply what was held back."""
+        self.frozen = False
+        held, self._held = self._held, []
+        for rpc in held:
+            self.apply(rpc)
+        self._turn.dirty(self)
+
+    def _apply_conf(self, entry: Entry) -> None:
+        self.conf = self.raft.apply_conf_change(decode_conf_change(entry))
+        self._on_change(self)
+
+    def after_ready(self, ready: Ready) -> None:
+        """Notice what changed: reads that may go on, leadership, a commit index to announce."""
+        if ready.read_states:
+            for state in ready.read_states:
+                self._ready_reads.append((state.index, state.context))
+            self._finish_reads()
+        raft = self.raft
+        seen = (raft.role, raft.leader, raft.term)
+        if seen != self._seen:
+            self._seen = seen
+            self._changed_role()
+        if raft.commit != self._commit_seen:
+            self._commit_seen = raft.commit
+            if raft.role is Role.LEADER and not self.commit_timer and len(self.conf.voters) > 1:
+                self.commit_timer = True
+                self._clock.call_later(self._settings.commit_flush_ms, self.flush_commit)
+
+    def _changed_role(self) -> None:
+        if self.is_leader:
+            self.time.lead()
+        else:
+            error = self._not_leader()
+            self.host.refuse_collected(error)
+            reads, self._reads = self._reads, {}
+            self._ready_reads.clear()
+            for done in reads.values():
+                done(error)
+        self.host.role_changed(self)
+        self._on_change(self)
+
+    def _finish_reads(self) -> None:
+        later: list[tuple[int, bytes]] = []
+        for index, context in self._ready_reads:
+            if index > self.applied_index:
+                later.append((index, context))
+                continue
+            done = self._reads.pop(context, None)
+            if done is not None:
+                done(None)
+        self._ready_reads = later
+
+    # ------------------------------------------------------------------ memory and time
+
+    def _trim_tail(self) -> None:
+        """Keep about one tail of applied entries; more while a live follower still needs them."""
+        limit = self._settings.tail_bytes_max
+        keep_from = self.applied_index
+        if self._tail_bytes < limit * TAIL_BYTES_HARD_FACTOR and self.is_leader:
+            for follower, progress in self.raft.progress.items():
+                if follower != self.id and progress.recent_active:
+                    keep_from = min(keep_from, progress.match)
+        size = 0
+        first = self.log.first_index()
+        index = self.applied_index
+        for entry in reversed(self.log.entries(first, self.applied_index + 1, 1 << 62)):
+            size += len(entry.data)
+            if size > limit:
+                break
+            index = entry.index
+        index = min(index, keep_from)
+        if index > first:
+            dropped = sum(len(e.data) for e in self.log.entries(first, index, 1 << 62))
+            self.log.compact(index - 1)
+            self._tail_bytes -= dropped
+
+    def compact_to(self, index: int) -> None:
+        """Forget entries up to ``index`` in memory (they are below a checkpoint)."""
+        if self.log.first_index() <= index <= self.applied_index:
+            self.log.compact(index)
+
+    def _offer(self) -> Snapshot:
+        descriptor = self.host.offer(self.applied_index)
+        return Snapshot(self.applied_index, self.applied_term, self.conf, descriptor)
+
+    def expire(self, now_ms: float) -> None:
+        """Answer the overdue."""
+        self.host.expire(now_ms)
+        if self.waiting:
+            for index in [i for i, (_, p) in self.waiting.items() if p.expire(now_ms)]:
+                del self.waiting[index]
+
+    def close(self, error: RaftlineError) -> None:
+        """Take the replica out of service."""
+        self.is_closed = True
+        for _, proposal in self.waiting.values():
+            proposal.expire(float("inf"))
+        self.waiting.clear()
+        reads, self._reads = self._reads, {}
+        for done in reads.values():
+            done(error)
+        self.host.refuse_collected(error)
+        self.host.close()

@@ -1,0 +1,242 @@
+"""The turn: one pass over all shards that have something to do.
+
+Order in a turn, and nothing else sends or persists
+    1  propose what was collected, one entry a shard, when the WAL is idle or enough is collected
+    2  put entries, votes and marks of every ready shard into the WAL's next group (unsynced)
+    3  send appends and requests, one frame a peer
+    4  hand the group to the sync lane: one write, one fdatasync for all shards
+    5  synced: step our own acknowledgements, send replies and votes
+    6  apply what is committed and locally synced; the replica's host answers the callers
+
+State
+    Shards with something to do, replies that wait for the group being written, rpcs per peer.
+
+Invariants
+    U1  A reply or vote leaves only after everything the shard wrote before it is synced.
+    U2  At most one group is with the sync lane; what comes meanwhile shares the next one.
+    U3  A failed write ends the process; it is never tried again.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from raftline.model.ids import node_of
+from raftline.node.ports import Clock, Lane
+from raftline.raft.rpc import LOCAL_APPEND, LOCAL_APPLY, Rpc
+from raftline.storage.wal import Group, Wal
+from raftline.transport.rpcs import encode_rpcs
+
+if TYPE_CHECKING:
+    from raftline.node.replica import Replica
+
+FRAME_BYTES_MAX = 4 << 20
+
+Send = Callable[[int, list[bytes]], bool]
+
+
+class Turn:
+    """The loop's heart: what every replica owes, done in the fixed order."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        wal: Wal,
+        sync_lane: Lane,
+        *,
+        turn_bytes: int,
+        send: Send,
+        fatal: Callable[[str], None],
+    ) -> None:
+        self._clock = clock
+        self._wal = wal
+        self._lane = sync_lane
+        self._turn_bytes = turn_bytes
+        self._send = send
+        self._fatal = fatal
+        self._scheduled = False
+        self._running = False
+        self._stopped = False
+        self._dirty: list[Replica] = []
+        self._collecting: list[Replica] = []
+        self._collected_bytes = 0
+        self._outgoing: dict[int, list[tuple[int, Rpc]]] = {}
+        self._replies: list[tuple[Replica, list[Rpc]]] = []  # wait for the next group
+        self._must_write = False
+        self._writing: list[tuple[Replica, list[Rpc]]] | None = None
+        self._idle: list[Callable[[], None]] = []
+
+    # ------------------------------------------------------------------ something to do
+
+    def dirty(self, replica: "Replica") -> None:
+        """Look at this replica in the next turn."""
+        if not replica.is_dirty:
+            replica.is_dirty = True
+            self._dirty.append(replica)
+        if not self._scheduled and not self._running:
+            self._scheduled = True
+            self._clock.call_soon(self.run)
+
+    def collect(self, replica: "Replica", size: int) -> None:
+        """This replica holds ``size`` more bytes to propose."""
+        self._collected_bytes += size
+        if not replica.is_collecting:
+            replica.is_collecting = True
+            self._collecting.append(replica)
+        if (
+            not self._scheduled
+            and not self._running
+            and (self._writing is None or self._collected_bytes >= self._turn_bytes)
+        ):
+            self._scheduled = True
+            self._clock.call_soon(self.run)
+
+    def when_idle(self, call: Callable[[], None]) -> None:
+        """Run ``call`` once nothing is with the sync lane (used to stop cleanly)."""
+        if self._writing is None:
+            call()
+        else:
+            self._idle.append(call)
+
+    def stop(self) -> None:
+        """Do nothing from now on."""
+        self._stopped = True
+
+    # ------------------------------------------------------------------ the turn
+
+    def run(self) -> None:
+        """Do one turn."""
+        self._scheduled = False
+        if self._stopped:
+            return
+        self._running = True
+        if self._collecting and (
+            self._writing is None or self._collected_bytes >= self._turn_bytes
+        ):
+            self._propose()
+        while self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for replica in dirty:
+                replica.is_dirty = False
+                if not replica.is_closed:
+                    self._serve(replica)
+        self._flush_rpcs()
+        self._write()
+        self._running = False
+        if self._collecting and self._writing is None and not self._scheduled:
+            self._scheduled = True
+            self._clock.call_soon(self.run)
+
+    def _propose(self) -> None:
+        collecting, self._collecting = self._collecting, []
+        self._collected_bytes = 0
+        for replica in collecting:
+            replica.is_collecting = False
+            if not replica.is_closed:
+                replica.propose_collected()
+
+    def _serve(self, replica: "Replica") -> None:
+        """Take what the core owes: into the WAL, onto the links, into the machine."""
+        raft = replica.raft
+        while raft.has_ready():
+            ready = raft.ready()
+            for rpc in ready.messages:
+                to = rpc.to
+                if to == LOCAL_APPEND:
+                    self._persist(replica, rpc)
+                elif to == LOCAL_APPLY:
+                    replica.apply(rpc)
+                else:
+                    self.post(replica, rpc)
+            replica.after_ready(ready)
+            if replica.is_closed:
+                return
+
+    def post(self, replica: "Replica", rpc: Rpc) -> None:
+        """Put one rpc on its way with this turn's frame."""
+        node = node_of(rpc.to)
+        waiting = self._outgoing.get(node)
+        if waiting is None:
+            self._outgoing[node] = [(replica.shard, rpc)]
+        else:
+            waiting.append((replica.shard, rpc))
+
+    def _persist(self, replica: "Replica", rpc: Rpc) -> None:
+        """Step 2: mark before entries; remember the replies that wait for the sync. U1"""
+        must_sync = replica.persist(self._wal, rpc)
+        if must_sync:
+            self._must_write = True
+            replica.unsynced += 1
+            self._replies.append((replica, rpc.responses))
+        elif replica.unsynced:
+            replica.unsynced += 1
+            self._replies.append((replica, rpc.responses))
+        else:
+            self._release(replica, rpc.responses)
+
+    def _release(self, replica: "Replica", responses: list[Rpc]) -> None:
+        own = replica.id
+        for response in responses:
+            if response.to == own:
+                replica.raft.step(response)
+            else:
+                self.post(replica, response)
+
+    def _flush_rpcs(self) -> None:
+        if not self._outgoing:
+            return
+        outgoing, self._outgoing = self._outgoing, {}
+        for node, rpcs in outgoing.items():
+            start = size = 0
+            for at, (_, rpc) in enumerate(rpcs):
+                for entry in rpc.entries:
+                    size += len(entry.data)
+                if size >= FRAME_BYTES_MAX:
+                    self._send(node, encode_rpcs(rpcs[start : at + 1]))
+                    start, size = at + 1, 0
+            if start < len(rpcs):
+                self._send(node, encode_rpcs(rpcs[start:] if start else rpcs))
+
+    def _write(self) -> None:
+        """Step 4. U2"""
+        if not self._must_write or self._writing is not None:
+            return
+        group = self._wal.take_group()
+        if group is None:
+            group_replies, self._replies = self._replies, []
+            self._must_write = False
+            self._synced(group_replies)
+            return
+        self._must_write = False
+        self._writing, self._replies = self._replies, []
+        wal = self._wal
+        self._lane.submit(
+            lambda: wal.write_group(group), lambda _, error: self._written(group, error)
+        )
+
+    def _written(self, group: Group, error: BaseException | None) -> None:
+        """Step 5: what was written is on the disk."""
+        if self._stopped:
+            return
+        if error is not None:
+            self._stopped = True
+            self._fatal(f"the write-ahead log could not be written: {error}")  # U3
+            return
+        self._wal.group_written(group)
+        replies, self._writing = self._writing or [], None
+        self._synced(replies)
+        if not self._scheduled:
+            self.run()
+        if self._writing is None and self._idle:
+            idle, self._idle = self._idle, []
+            for call in idle:
+                call()
+
+    def _synced(self, replies: list[tuple["Replica", list[Rpc]]]) -> None:
+        for replica, responses in replies:
+            if replica.is_closed:
+                continue
+            replica.unsynced -= 1
+            self._release(replica, responses)
+            if not replica.is_dirty:
+                replica.is_dirty = True
+                self._dirty.append(replica)
