@@ -11,7 +11,7 @@ READY := .venv/.ready
 TESTDATA ?= ../shared/reference/raft-testdata
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock up down test test-full check format conformance sim chaos bench bench-peers \
+.PHONY: help venv lock up down test test-full check format docs conformance sim chaos bench bench-peers \
 	build clean
 
 help: ## this list
@@ -61,6 +61,9 @@ check: $(READY) ## lint, format, types, import contracts
 format: $(READY) ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(READY) ## write the generated reference pages anew
+	$(BIN)/pytest tests/tidy -q -p no:randomly --rewrite
 
 conformance: $(READY) ## run the Raft dialogues: etcd's and our own
 	$(BIN)/python tests/conformance/raft/run_dialogues.py $(TESTDATA) tests/conformance/raft/dialogues

@@ -11,11 +11,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-KIB = 1 << 10
-MIB = 1 << 20
-GIB = 1 << 30
+from raftline.model import limits
+from raftline.model.limits import GIB, KIB, MIB
+
 GB = 10**9
-HOUR_MS = 3_600_000
 
 
 class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -140,13 +139,20 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a new topic starts with."""
 
     auto_create: Annotated[bool, Meta(description="create a topic at its first publish")] = True
-    partitions: Annotated[int, Meta(ge=1, description="partitions of a new topic")] = 6
+    partitions: Annotated[int, Meta(ge=1, description="partitions of a new topic")] = (
+        limits.PARTITIONS_DEFAULT
+    )
     replication_factor: Annotated[
-        int, Meta(ge=0, le=7, description="replicas of each partition; 0: min(3, nodes)")
+        int,
+        Meta(
+            ge=0,
+            le=limits.REPLICATION_FACTOR_MAX,
+            description="replicas of each partition; 0: min(3, nodes)",
+        ),
     ] = 0
     retention_ms: Annotated[
         int, Meta(ge=-1, description="age at which messages are removed; -1: never")
-    ] = 168 * HOUR_MS
+    ] = limits.RETENTION_MS_DEFAULT
     retention_bytes: Annotated[
         int, Meta(ge=-1, description="size of a partition above which the oldest go; -1: no bound")
     ] = 10 * GB
@@ -162,28 +168,38 @@ class DeliverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds of one node. Above them callers are refused or not read from; nothing grows."""
+    """Bounds of one node, at most those of ``model.limits``. Above them callers have to wait."""
 
-    batch_bytes_max: Annotated[int, Meta(ge=KIB, description="one batch")] = 4 * MIB
+    batch_bytes_max: Annotated[
+        int, Meta(ge=KIB, le=limits.BATCH_BYTES_MAX, description="one batch")
+    ] = limits.BATCH_BYTES_MAX
     node_uncommitted_bytes_max: Annotated[
         int, Meta(ge=MIB, description="proposed and not committed yet, all shards; then refused")
-    ] = 256 * MIB
+    ] = limits.NODE_UNCOMMITTED_BYTES_MAX
     connection_bytes_max: Annotated[
         int, Meta(ge=64 * KIB, description="requests of one connection in work; then not read from")
-    ] = 16 * MIB
-    request_bytes_max: Annotated[int, Meta(ge=KIB, description="one HTTP request")] = 16 * MIB
-    reply_bytes_max: Annotated[int, Meta(ge=KIB, description="batches in one read reply")] = 8 * MIB
+    ] = limits.CONNECTION_INFLIGHT_BYTES_MAX
+    request_bytes_max: Annotated[
+        int, Meta(ge=KIB, le=limits.REQUEST_BYTES_MAX, description="one request to a gateway")
+    ] = limits.REQUEST_BYTES_MAX
+    reply_bytes_max: Annotated[
+        int, Meta(ge=KIB, le=limits.READ_BYTES_MAX, description="batches in one read reply")
+    ] = 8 * MIB
     parked_reads_max: Annotated[
         int, Meta(ge=0, description="reads that wait at the end of a partition")
-    ] = 10_000
-    connections_max: Annotated[int, Meta(ge=1, description="client connections")] = 4_096
-    wait_ms_max: Annotated[int, Meta(ge=0, description="longest wait a reader may ask for")] = (
-        60_000
-    )
-    timeout_ms: Annotated[int, Meta(ge=1, description="answer time of a call that names none")] = (
-        10_000
-    )
-    partitions_max: Annotated[int, Meta(ge=1, description="partitions of one topic")] = 4_096
+    ] = limits.PARKED_READS_MAX
+    connections_max: Annotated[
+        int, Meta(ge=1, le=limits.CONNECTIONS_MAX, description="client connections")
+    ] = 4_096
+    wait_ms_max: Annotated[
+        int, Meta(ge=0, le=limits.WAIT_MS_MAX, description="longest wait a reader may ask for")
+    ] = limits.WAIT_MS_MAX
+    timeout_ms: Annotated[
+        int, Meta(ge=1, le=limits.WAIT_MS_MAX, description="answer time of a call that names none")
+    ] = limits.TIMEOUT_MS_DEFAULT
+    partitions_max: Annotated[
+        int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX, description="partitions of one topic")
+    ] = limits.PARTITIONS_PER_TOPIC_MAX
 
 
 class LogOutputSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

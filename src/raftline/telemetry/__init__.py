@@ -1,1 +1,1 @@
-"""telemetry."""
+"""What a process tells its operators: log events now, metrics later."""

@@ -1,0 +1,24 @@
+"""Addresses: ``host:port``, ``[::1]:port``, ``:port`` (every interface)."""
+
+PORT_MAX = 65_535
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Split ``host:port``. An empty host means every interface.
+
+    Raises:
+        ValueError: it is not an address.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+        raise ValueError(f"{text!r} is no address; write host:port, for example 127.0.0.1:8080")
+    if host.startswith("[") and host.endswith("]"):
+        return host[1:-1], int(port)
+    if ":" in host:
+        raise ValueError(f"{text!r}: put an IPv6 host in brackets, for example [::1]:8080")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine can reach ``host``."""
+    return host in ("localhost", "::1") or (host.startswith("127.") and host.count(".") == 3)

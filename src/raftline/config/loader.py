@@ -1,0 +1,255 @@
+"""Where settings come from: defaults < file < environment < flags.
+
+The file is TOML with one table per section. ``[nodes.NAME.SECTION]`` tables hold what differs
+between the nodes of a cluster, so that one file serves all of them; which node this is comes from
+``--id`` (``node.name``), and ``node.peers`` is filled from their ``listen.peer`` where it is not
+given. The environment variable of ``raft.tick_ms`` is ``RAFTLINE_RAFT_TICK_MS``.
+
+Everything that is wrong is reported in one go, each problem with the place it came from.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from raftline.config.quantities import parse_bytes, parse_duration_ms
+from raftline.config.relations import problems
+from raftline.config.settings import Settings
+
+ENVIRONMENT_PREFIX = "RAFTLINE_"
+# What Kubernetes puts into every pod for a service that is called raftline-something.
+_FOREIGN = re.compile(r".*_(PORT|SERVICE_HOST|SERVICE_PORT)(_.*)?")
+_TRUE = ("true", "yes", "on", "1")
+_FALSE = ("false", "no", "off", "0")
+
+Tree = dict[str, dict[str, Any]]  # section -> field -> value as given
+
+
+class SettingsError(Exception):
+    """The settings cannot be used. ``problems`` has one sentence for each reason."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class _Given(msgspec.Struct, frozen=True):
+    """One value as somebody gave it, and where."""
+
+    section: str
+    field: str
+    value: Any
+    source: str
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Put the sources together and check the result.
+
+    ``flags`` maps dotted names (``node.name``) to values.
+
+    Raises:
+        SettingsError: with every problem found.
+    """
+    found: list[str] = []
+    given = [
+        *_from_environment(environment or {}, found),
+        *(_from_flag(name, value) for name, value in (flags or {}).items()),
+    ]
+    name = next((g.value for g in reversed(given) if (g.section, g.field) == ("node", "name")), "")
+    if file is not None:
+        given = [*_from_file(file, str(name), found), *given]
+    settings = _build(given, found)
+    if found:
+        raise SettingsError(found)
+    found = problems(settings)
+    if found:
+        raise SettingsError(found)
+    return settings
+
+
+def environment_name(section: str, field: str) -> str:
+    """Return the variable that sets ``section.field``."""
+    return f"{ENVIRONMENT_PREFIX}{section}_{field}".upper()
+
+
+def sections() -> dict[str, type[msgspec.Struct]]:
+    """Return the type of each section, in order."""
+    return {name: type(getattr(_DEFAULTS, name)) for name in Settings.__struct_fields__}
+
+
+_DEFAULTS = Settings()
+
+
+def _from_flag(name: str, value: Any) -> _Given:
+    section, _, field = name.partition(".")
+    return _Given(section, field, value, "flag")
+
+
+def _from_environment(environment: Mapping[str, str], found: list[str]) -> Iterator[_Given]:
+    known = {
+        environment_name(section, field): (section, field)
+        for section, kind in sections().items()
+        for field in kind.__struct_fields__
+    }
+    starts = tuple(f"{ENVIRONMENT_PREFIX}{section.upper()}_" for section in sections())
+    for variable in sorted(environment):
+        if variable in known:
+            yield _Given(*known[variable], environment[variable], variable)
+        elif variable.startswith(starts) and not _FOREIGN.fullmatch(variable):
+            found.append(f"{variable}: no setting has this name{_nearest(variable, known)}")
+
+
+def _from_file(file: Path, name: str, found: list[str]) -> Iterator[_Given]:
+    table = _read_table(file, found)
+    nodes = table.pop("nodes", None)
+    yield from _from_table(table, str(file), found)
+    if nodes is None:
+        return
+    if not isinstance(nodes, dict) or not all(isinstance(n, dict) for n in nodes.values()):  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
+        found.append(f"{file}: write one table per node, [nodes.NAME.SECTION]")
+        return
+    own = cast("dict[str, dict[str, Any]]", nodes)
+    name = name or str(table.get("node", {}).get("name", ""))
+    if name not in own:
+        asked = f"has no node {name!r}" if name else "lists several nodes"
+        found.append(f"{file} {asked}: pick one with --id, from {', '.join(own)}")
+        return
+    yield _Given("node", "name", name, str(file))
+    if "peers" not in table.get("node", {}):
+        yield _Given("node", "peers", _peers(own), str(file))
+    yield from _from_table(own[name], f"{file} [nodes.{name}]", found)
+
+
+def _peers(nodes: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return who calls whom, from what each node of the file listens on."""
+    peers: dict[str, str] = {}
+    for name, node in nodes.items():
+        listen = cast("dict[str, str]", node.get("listen", {}))
+        if "peer" in listen:
+            peers[name] = listen.get("advertise_peer") or listen["peer"]
+    return peers
+
+
+def _read_table(file: Path, found: list[str]) -> dict[str, Any]:
+    import tomllib  # most starts read no file
+
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        found.append(f"there is no settings file {file}")
+    except (OSError, UnicodeDecodeError) as error:
+        found.append(f"{file} cannot be read: {error}")
+    except tomllib.TOMLDecodeError as error:
+        found.append(f"{file} is not TOML: {error}")
+    return {}
+
+
+def _from_table(table: dict[str, Any], source: str, found: list[str]) -> Iterator[_Given]:
+    for section, fields in table.items():
+        if isinstance(fields, dict):
+            for field, value in cast("dict[str, Any]", fields).items():
+                yield _Given(section, field, value, source)
+        else:
+            found.append(f"{source}: {section} must be a table, [{section}]")
+
+
+def _build(given: list[_Given], found: list[str]) -> Settings:
+    """Convert value by value, so that one mistake does not hide the next."""
+    tree: Tree = {}
+    kinds = sections()
+    for one in given:
+        where = f"{one.source}: {one.section}.{one.field}"
+        kind = kinds.get(one.section)
+        if kind is None:
+            found.append(
+                f"{where}: there is no section {one.section}{_nearest(one.section, kinds)}"
+            )
+        elif one.field not in kind.__struct_fields__:
+            near = _nearest(one.field, kind.__struct_fields__)
+            found.append(f"{where}: {one.section} has no such setting{near}")
+        else:
+            try:
+                value = _convert(kind, one.field, one.value)
+            except ValueError as error:  # msgspec.ValidationError is one
+                found.append(f"{where} = {one.value!r}: {str(error).removesuffix(' - at `$`')}")
+            else:
+                tree.setdefault(one.section, {})[one.field] = value
+    made = {section: kinds[section](**fields) for section, fields in tree.items()}
+    return msgspec.structs.replace(_DEFAULTS, **made)
+
+
+def _convert(kind: type[msgspec.Struct], field: str, value: Any) -> Any:
+    if isinstance(value, str):
+        default: object = getattr(kind(), field)
+        value = _READ.get(default.__class__, _as_is)(field, value)
+    (info,) = (info for info in msgspec.structs.fields(kind) if info.name == field)
+    return msgspec.convert(value, info.type)
+
+
+def _as_is(field: str, text: str) -> Any:
+    del field
+    return text
+
+
+def _read_int(field: str, text: str) -> int:
+    if "bytes" in field:
+        return parse_bytes(text)
+    if field.endswith("_ms") or "_ms_" in field:
+        return parse_duration_ms(text)
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("a whole number is needed") from None
+
+
+def _read_float(field: str, text: str) -> float:
+    del field
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("a number is needed") from None
+
+
+def _read_bool(field: str, text: str) -> bool:
+    del field
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError("say true or false")
+
+
+def _read_pairs(field: str, text: str) -> dict[str, str]:
+    """Read ``a=host:port,b=host:port``."""
+    del field
+    pairs: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals or not name or not value:
+            raise ValueError(f"{part!r} must be name=host:port")
+        if name in pairs:
+            raise ValueError(f"{name!r} is listed twice")
+        pairs[name] = value
+    return pairs
+
+
+_READ: dict[type, Callable[[str, str], Any]] = {
+    int: _read_int,
+    float: _read_float,
+    bool: _read_bool,
+    dict: _read_pairs,
+}
+
+
+def _nearest(word: str, known: Any) -> str:
+    import difflib  # only mistakes need it
+
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,53 @@
+"""What every test lives under: skips need a listed reason, generated files can be accepted."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="write expected files anew")
+
+
+@pytest.fixture
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    """Whether expected files are to be written instead of compared."""
+    return bool(request.config.getoption("--rewrite"))
+
+
+def allowed_skips(text: str) -> frozenset[str]:
+    lines = (line.strip() for line in text.splitlines())
+    return frozenset(line for line in lines if line and not line.startswith("#"))
+
+
+def refuse_unlisted_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Turn a skip (or an expected failure) without a listed reason into a failure."""
+    if report.outcome != "skipped":
+        return
+    where = report.longrepr
+    reason = getattr(report, "wasxfail", None)
+    if reason is None:
+        reason = str(where[2]) if isinstance(where, tuple) else str(where)
+    reason = reason.removeprefix("reason: ").removeprefix("Skipped: ")
+    if reason not in allowed_skips(ALLOWED_SKIPS.read_text()):
+        report.outcome = "failed"
+        report.longrepr = f"skipped for a reason not in tests/allowed_skips.txt: {reason!r}"
+        if hasattr(report, "wasxfail"):
+            del report.wasxfail
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    refuse_unlisted_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    refuse_unlisted_skip(report)
+    return report
