@@ -25,8 +25,9 @@ from raftline.node.log_time import LogTime
 from raftline.node.ports import Clock, Rng
 from raftline.node.turn import Turn
 from raftline.raft.core import Config, Raft, Ready, Role
-from raftline.raft.membership import decode_conf_change
-from raftline.raft.rpc import ConfState, Entry, EntryKind, HardState, ProposalDropped, Rpc, Snapshot
+from raftline.raft.conf_change import ConfChangeV2, decode_conf_change
+from raftline.raft.errors import ProposalDropped, Refused
+from raftline.raft.rpc import ConfState, Entry, EntryKind, HardState, Rpc, Snapshot
 from raftline.raft.storage import MemoryLog
 from raftline.storage.wal import Wal
 
@@ -205,7 +206,10 @@ class Replica:
     def step(self, rpc: Rpc) -> None:
         """Take an rpc of another replica."""
         self.wake()
-        self.raft.step(rpc)
+        try:
+            self.raft.step(rpc)
+        except Refused:
+            pass  # an answer to a question we no longer ask
         self._turn.dirty(self)
 
     def campaign(self) -> None:
@@ -263,11 +267,11 @@ class Replica:
         self.raft.read_index(context)
         self._turn.dirty(self)
 
-    def change_conf(self, change: object) -> bool:
+    def change_conf(self, change: ConfChangeV2) -> bool:
         """Propose a membership change; False if one is under way."""
         self.wake()
         try:
-            self.raft.propose_conf_change(change)  # pyright: ignore[reportArgumentType]
+            self.raft.propose_conf_change(change)
         except ProposalDropped:
             return False
         self._turn.dirty(self)

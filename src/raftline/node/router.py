@@ -1,0 +1,183 @@
+"""Routing: every call finds the leader of its shard, wherever it was made.
+
+A call is tried on the leader this node knows: here, or by a question to its node. An answer that
+proves nothing was proposed (``not_leader``, ``not_ready`` …) sends it on to the next guess until
+its time is up. An answer that leaves the effect unknown ends it, unless the call may be repeated
+(a read, or a batch with a producer's sequence).
+
+Invariants
+    O1  A call that is not repeatable is never sent again after it may have been proposed.
+    O2  Every call is answered exactly once, within its timeout.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from raftline.model.errors import (
+    NoLeader,
+    NotLeader,
+    NotReady,
+    RaftlineError,
+    ShuttingDown,
+    TimedOut,
+)
+from raftline.node.peers import Peers
+from raftline.node.ports import Clock
+from raftline.node.remote import Answer, Remote
+from raftline.node.replica import Replica
+
+RETRY_MS = (2, 10, 20, 40)
+DEFINITE = (NotLeader, NoLeader, NotReady, ShuttingDown)
+
+
+class Directory(Protocol):
+    """Where replicas are, as this node knows."""
+
+    def replica(self, shard: int) -> Replica | None:
+        """Return our own replica of a shard."""
+        ...
+
+    def hosts(self, shard: int) -> tuple[int, ...]:
+        """Return the nodes with a replica, preferred leader first; empty: no such shard yet."""
+        ...
+
+    def shard_name(self, shard: int) -> str:
+        """Return what people call the shard."""
+        ...
+
+
+class Router:
+    """Sends calls to leaders."""
+
+    def __init__(
+        self, clock: Clock, peers: Peers, remote: Remote, directory: Directory, node: int
+    ) -> None:
+        self.clock = clock
+        self.peers = peers
+        self.remote = remote
+        self.directory = directory
+        self.node = node
+        self._hints: dict[int, int] = {}  # shard -> node that led it last
+
+    def hint(self, shard: int, node: int) -> None:
+        """Remember who leads a shard."""
+        if node:
+            self._hints[shard] = node
+        else:
+            self._hints.pop(shard, None)
+
+    def leader_of(self, shard: int, attempt: int = 0) -> int:
+        """Return the best guess at a shard's leader; 0 if there is none."""
+        replica = self.directory.replica(shard)
+        if replica is not None and replica.leader_node:
+            return replica.leader_node
+        hinted = self._hints.get(shard, 0)
+        hosts = self.directory.hosts(shard)
+        if hinted and attempt == 0:
+            return hinted
+        live = [host for host in hosts if host != self.node and self.peers.is_live(host)]
+        if not live:
+            return hinted
+        return live[attempt % len(live)]
+
+    def send(
+        self,
+        shard: int,
+        verb: int,
+        body: list[bytes],
+        timeout_ms: int,
+        done: Callable[[Answer], None],
+        local: Callable[[Replica, int, Callable[[Answer], None]], None],
+        *,
+        repeatable: bool,
+    ) -> None:
+        """Have a shard's leader answer; ``local(replica, timeout_ms, done)`` if it is here."""
+        Routed(self, shard, verb, body, timeout_ms, done, local, repeatable=repeatable).attempt()
+
+
+class Routed:
+    """One call on its way."""
+
+    __slots__ = (
+        "_attempts",
+        "_body",
+        "_deadline",
+        "_done",
+        "_error",
+        "_local",
+        "_repeatable",
+        "_router",
+        "_shard",
+        "_timeout_ms",
+        "_verb",
+    )
+
+    def __init__(
+        self,
+        router: Router,
+        shard: int,
+        verb: int,
+        body: list[bytes],
+        timeout_ms: int,
+        done: Callable[[Answer], None],
+        local: Callable[[Replica, int, Callable[[Answer], None]], None],
+        *,
+        repeatable: bool,
+    ) -> None:
+        self._router = router
+        self._shard = shard
+        self._verb = verb
+        self._body = body
+        self._timeout_ms = timeout_ms
+        self._deadline = router.clock.mono_ms() + timeout_ms
+        self._done = done
+        self._local = local
+        self._repeatable = repeatable
+        self._attempts = 0
+        self._error: RaftlineError | None = None
+
+    def attempt(self) -> None:
+        """Try the leader as it is known now."""
+        router = self._router
+        left = self._deadline - router.clock.mono_ms()
+        if left <= 0:
+            self._give_up()
+            return
+        replica = router.directory.replica(self._shard)
+        if replica is not None and replica.is_leader:
+            self._local(replica, int(left) + 1, self._answered)
+            return
+        node = router.leader_of(self._shard, self._attempts)
+        if node == 0 or node == router.node:
+            self._retry(NoLeader(router.directory.shard_name(self._shard)))
+            return
+        router.remote.call(node, self._verb, self._body, max(1, int(left)), self._answered)
+
+    def _answered(self, answer: Answer) -> None:
+        if not isinstance(answer, RaftlineError):
+            self._done(answer)
+        elif isinstance(answer, DEFINITE):
+            leader = answer.extras.get("leader")
+            if isinstance(leader, int):
+                self._router.hint(self._shard, leader)
+            self._retry(answer)
+        elif answer.unknown and self._repeatable and "lost" in answer.extras:
+            self._router.hint(self._shard, 0)
+            self._retry(answer)
+        else:
+            self._done(answer)  # O1
+
+    def _retry(self, error: RaftlineError) -> None:
+        self._error = error
+        wait = RETRY_MS[min(self._attempts, len(RETRY_MS) - 1)]
+        self._attempts += 1
+        if self._router.clock.mono_ms() + wait >= self._deadline:
+            self._give_up()
+        else:
+            self._router.clock.call_later(wait, self.attempt)
+
+    def _give_up(self) -> None:
+        error = self._error
+        if error is None:
+            error = TimedOut(self._router.directory.shard_name(self._shard), self._timeout_ms)
+        self._done(error)
