@@ -1,0 +1,41 @@
+"""Which names are good, and how a place is written for people: ``topic/partition@offset``."""
+
+import re
+
+from raftline.model.errors import InvalidArgument, InvalidTopic
+from raftline.model.limits import NODE_NAME_CHARS_MAX, TOPIC_NAME_CHARS_MAX
+
+_CHARS = re.compile(r"[A-Za-z0-9._-]*", re.ASCII)
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse what cannot be the name of a topic.
+
+    Raises:
+        InvalidTopic: why not.
+    """
+    if not 0 < len(name) <= TOPIC_NAME_CHARS_MAX:
+        raise InvalidTopic(name, f"it has {len(name)} characters")
+    if name in {".", ".."}:
+        raise InvalidTopic(name, "it means a directory")
+    if not _CHARS.fullmatch(name):
+        bad = next(char for char in name if not _CHARS.fullmatch(char))
+        raise InvalidTopic(name, f"{bad!r} is not allowed")
+
+
+def check_node_name(name: str) -> None:
+    """Refuse what cannot be the name of a node.
+
+    Raises:
+        InvalidArgument: why not.
+    """
+    if not 0 < len(name) <= NODE_NAME_CHARS_MAX or not _CHARS.fullmatch(name):
+        raise InvalidArgument(
+            f"{name[:300]!r} cannot be the name of a node",
+            f"use 1 to {NODE_NAME_CHARS_MAX} letters, digits, '.', '_' or '-'",
+        )
+
+
+def place(topic: str, partition: int, offset: int | None = None) -> str:
+    """Write coordinates the one way people see them."""
+    return f"{topic}/{partition}" if offset is None else f"{topic}/{partition}@{offset}"
