@@ -2,7 +2,6 @@
 PYTHON ?= python3
 NODES ?= 3
 DATA_DIR ?= ./raftline-data
-PORT_BASE ?= 8080
 SEEDS ?= 200
 WORKERS ?= 2
 
@@ -41,7 +40,7 @@ lock: $(READY) ## write requirements.lock anew from pyproject.toml
 		--generate-hashes --no-header --no-annotate --quiet --output-file requirements.lock
 
 up: $(READY) ## start a local cluster (NODES=3) in ./raftline-data; Ctrl-C stops it
-	@$(BIN)/raftline up --nodes $(NODES) --data-dir $(DATA_DIR) --port-base $(PORT_BASE)
+	@$(BIN)/raftline up --nodes $(NODES) --data-dir $(DATA_DIR) $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
 down: $(READY) ## stop the local cluster
 	@$(BIN)/raftline down --data-dir $(DATA_DIR)
