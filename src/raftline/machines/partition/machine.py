@@ -1,0 +1,223 @@
+"""A partition: offsets for batches, in the order of the log.
+
+State
+    ``next_offset`` and ``log_start`` (messages are ``[log_start, next_offset)``), log time
+    ``at_ms``, ``feature_level``, the producers.
+
+Commands
+    Append (many batches), Trim, SetFeatureLevel, Noop: see commands.py.
+
+Invariants
+    P1  Every stored batch takes the next ``count`` offsets; none is given twice.
+    P2  ``log_start`` and ``at_ms`` never go back; ``log_start <= next_offset``.
+    P3  A batch that repeats or is refused takes no offset and is not stored.
+    P4  Each batch of an entry is decided on its own: one refusal does not touch its neighbours.
+
+Costs: about 0.3 us a batch without a producer, 1 us with one; nothing per message.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from raftline.machines.machine import FEATURE_LEVEL, Refused, digest_of, refused, require_level
+from raftline.machines.partition.commands import (
+    APPEND_TAG,
+    AppendView,
+    Malformed,
+    Noop,
+    SetFeatureLevel,
+    Trim,
+    decode_append,
+    decode_command,
+)
+from raftline.machines.partition.producers import Producers, ProducerState
+from raftline.model.batch import NO_PRODUCER
+from raftline.model.errors import CorruptBatch, InvalidArgument, NewerFormat, RaftlineError
+from raftline.model.ids import Offset, TimeMs
+from raftline.model.limits import OFFSET_MAX
+
+SNAPSHOT_FORMAT = 1
+KNOWN_FLAGS = {1: 0x00}  # feature level -> bits of Append.flags it knows
+
+
+class StoredBatch(msgspec.Struct, frozen=True, gc=False):
+    """A batch that goes to the log: where its bytes are in the entry's data, and its place."""
+
+    start: int
+    length: int
+    base_offset: int
+    count: int
+    max_timestamp: int
+
+
+class Duplicate(msgspec.Struct, frozen=True, gc=False):
+    """A repeat; the batch is in the log since the first time."""
+
+    first_offset: int
+
+
+Outcome = int | Duplicate | RaftlineError
+"""What became of one batch: its base offset, the first offset of a repeat, or a refusal."""
+
+
+class AppendedEntry(msgspec.Struct, frozen=True):
+    """What became of an Append: one outcome per batch, and the batches to store."""
+
+    index: int
+    term: int
+    at_ms: int  # log time, monotone: at least what the command was stamped with
+    outcomes: list[Outcome]
+    stored: list[StoredBatch]
+
+
+class Trimmed(msgspec.Struct, frozen=True):
+    """Messages below ``log_start`` are gone."""
+
+    log_start: int
+
+
+class FeatureLevelSet(msgspec.Struct, frozen=True):
+    """Entries after this one are read at ``level``."""
+
+    level: int
+
+
+Event = AppendedEntry | Trimmed | FeatureLevelSet | Refused
+
+
+class PartitionState(msgspec.Struct, array_like=True):
+    """The canonical snapshot."""
+
+    format: int
+    next_offset: int
+    log_start: int
+    at_ms: int
+    feature_level: int
+    producers: tuple[int, list[ProducerState]]
+
+
+class PartitionMachine:
+    """The replicated state of one partition."""
+
+    __slots__ = ("at_ms", "feature_level", "log_start", "next_offset", "producers")
+
+    def __init__(self, feature_level: int = 1) -> None:
+        self.next_offset = Offset(0)
+        self.log_start = Offset(0)
+        self.at_ms = TimeMs(0)
+        self.feature_level = feature_level
+        self.producers = Producers()
+
+    def apply(self, index: int, term: int, data: bytes) -> Sequence[Event]:
+        """Apply one committed entry and say what happened."""
+        if not data:
+            return ()
+        try:
+            if data[0] == APPEND_TAG:
+                return (self.apply_append(index, term, decode_append(data)),)
+            command = decode_command(data)
+        except Malformed as error:
+            return (refused(CorruptBatch(str(error), f"in entry {index}")),)
+        self._advance(command.at_ms)
+        match command:
+            case Trim():
+                return (self._trim(command),)
+            case SetFeatureLevel():
+                return (self._set_feature_level(command),)
+            case Noop():
+                return ()
+
+    def apply_append(self, index: int, term: int, view: AppendView) -> AppendedEntry:
+        """Give every batch of a committed Append its outcome. P4."""
+        at_ms = self._advance(view.at_ms)
+        refusal = self._refuse_flags(view)
+        if refusal is not None:
+            return AppendedEntry(index, term, at_ms, [refusal for _ in view.rows], [])
+        outcomes: list[Outcome] = []
+        stored: list[StoredBatch] = []
+        offset, start = self.next_offset, view.body
+        for length, count, max_timestamp, producer, sequence, epoch in view.rows:
+            if producer != NO_PRODUCER:
+                verdict = self.producers.admit(producer, epoch, sequence, count)
+                if verdict != -1:
+                    outcomes.append(Duplicate(verdict) if isinstance(verdict, int) else verdict)
+                    start += length  # P3
+                    continue
+                self.producers.stored(producer, epoch, sequence, count, offset, at_ms)
+            outcomes.append(offset)
+            stored.append(StoredBatch(start, length, offset, count, max_timestamp))
+            offset += count  # P1
+            start += length
+        self.next_offset = Offset(offset)
+        return AppendedEntry(index, term, at_ms, outcomes, stored)
+
+    def snapshot(self) -> bytes:
+        """Return the whole state, canonical."""
+        return msgspec.msgpack.encode(
+            PartitionState(
+                SNAPSHOT_FORMAT,
+                self.next_offset,
+                self.log_start,
+                self.at_ms,
+                self.feature_level,
+                self.producers.state(),
+            )
+        )
+
+    def restore(self, snapshot: bytes) -> None:
+        """Replace the state.
+
+        Raises:
+            NewerFormat: the snapshot is of a newer build.
+        """
+        state = _decoder.decode(snapshot)
+        if state.format > SNAPSHOT_FORMAT:
+            raise NewerFormat("a partition's snapshot", state.format, SNAPSHOT_FORMAT)
+        require_level(state.feature_level)
+        self.next_offset, self.log_start = Offset(state.next_offset), Offset(state.log_start)
+        self.at_ms, self.feature_level = TimeMs(state.at_ms), state.feature_level
+        self.producers.restore(state.producers)
+
+    def check(self) -> None:
+        """Raise if an invariant is broken."""
+        assert 0 <= self.log_start <= self.next_offset <= OFFSET_MAX  # P2
+        assert self.at_ms >= 0
+        assert 1 <= self.feature_level <= FEATURE_LEVEL
+        self.producers.check()
+        for _, _, last_ms, batches in self.producers.state()[1]:
+            assert last_ms <= self.at_ms
+            for first, last, base_offset in batches:
+                count = (last - first) % (1 << 31) + 1
+                assert base_offset + count <= self.next_offset  # P1
+
+    def digest(self) -> str:
+        """Return a short text that is equal for equal states."""
+        return digest_of(self.snapshot())
+
+    def _advance(self, at_ms: int) -> TimeMs:
+        if at_ms > self.at_ms:
+            self.at_ms = TimeMs(at_ms)
+            if self.producers:
+                self.producers.expire(at_ms)
+        return self.at_ms
+
+    def _refuse_flags(self, view: AppendView) -> RaftlineError | None:
+        unknown = view.flags & ~KNOWN_FLAGS[self.feature_level]
+        if unknown:
+            return NewerFormat("an Append's extension", unknown, self.feature_level)
+        if view.extension and not view.flags:
+            return InvalidArgument("an Append has an extension section and no flag that names it")
+        return None
+
+    def _trim(self, command: Trim) -> Event:
+        self.log_start = Offset(max(self.log_start, min(command.log_start, self.next_offset)))
+        return Trimmed(self.log_start)
+
+    def _set_feature_level(self, command: SetFeatureLevel) -> Event:
+        require_level(command.level)
+        self.feature_level = max(self.feature_level, command.level)
+        return FeatureLevelSet(self.feature_level)
+
+
+_decoder = msgspec.msgpack.Decoder(PartitionState)
