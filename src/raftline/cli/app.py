@@ -1,0 +1,115 @@
+"""All commands but ``serve``, put together, and the one place where their errors end."""
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from raftline import __version__
+from raftline.cli import exits
+from raftline.cli.cluster import commands as cluster_commands
+from raftline.cli.flags import globals_first, one_form
+from raftline.cli.local import down, up
+from raftline.cli.messages import consume, produce
+from raftline.cli.session import Session
+from raftline.cli.topic import commands as topic_commands
+from raftline.client.caller import DEFAULT_SERVER
+from raftline.config.quantities import parse_duration_ms
+from raftline.model.errors import RaftlineError
+
+SERVER_VARIABLE = "RAFTLINE_SERVER"
+
+app = typer.Typer(
+    name="raftline",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="A durable, replicated log that is also a work queue.",
+)
+app.add_typer(topic_commands, name="topic")
+app.add_typer(cluster_commands, name="cluster")
+app.command()(up)
+app.command()(down)
+app.command()(produce)
+app.command()(consume)
+
+
+@app.command(add_help_option=False)
+def serve() -> None:
+    """Run one node (raftline serve --help)."""
+    # Never reached: main() tells serve apart before this module is loaded.
+
+
+@app.callback()
+def every_command(
+    context: typer.Context,
+    server: Annotated[
+        str, typer.Option(help=f"URL of a node, or several with commas (or {SERVER_VARIABLE})")
+    ] = "",
+    timeout: Annotated[str, typer.Option(help="how long a call may take")] = "15s",
+    json: Annotated[bool, typer.Option("--json", help="output for programs")] = False,
+) -> None:
+    """Set what all commands share. These flags may stand anywhere in the line."""
+    servers = server or os.environ.get(SERVER_VARIABLE, "") or DEFAULT_SERVER
+    try:
+        timeout_ms = parse_duration_ms(timeout)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--timeout") from error
+    context.obj = Session(servers, timeout_ms=timeout_ms, as_json=json)
+
+
+def run(words: list[str]) -> int:
+    """Run one command line and return its exit code. Nothing a user does ends in a stack trace."""
+    if words in (["--version"], ["version"]):
+        sys.stdout.write(f"raftline {__version__}\n")
+        return exits.DONE
+    command: Any = typer.main.get_command(app)
+    try:
+        words = globals_first(words)
+        result = command.main(
+            one_form(words, _options(command, words)), prog_name="raftline", standalone_mode=False
+        )
+    except RaftlineError as error:
+        return exits.fail(error)
+    except typer.TyperException as error:
+        return _misused(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return exits.INTERRUPTED
+    except typer.Exit as error:
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our output had enough (raftline consume … | head).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.DONE
+    return result if isinstance(result, int) else exits.DONE
+
+
+def _misused(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "raftline"
+    message: str = error.format_message() if hasattr(error, "format_message") else str(error)
+    if message.strip():
+        exits.complain(message.strip().rstrip("."), f"{where} --help")
+    return exits.USAGE
+
+
+def _options(command: Any, words: list[str]) -> dict[str, bool]:
+    """Return the flags of the command that ``words`` name: flag -> is a switch."""
+    skip = False
+    for word in words:
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            break
+        if skip or word.startswith("-"):
+            skip = not skip and word in ("--server", "--timeout")
+            continue
+        if word not in inner:
+            break
+        command = inner[word]
+    return {
+        flag: bool(getattr(option, "is_flag", False))
+        for option in command.params
+        if option.param_type_name == "option"
+        for flag in option.opts
+    }

@@ -1,0 +1,46 @@
+"""Exit codes, and errors as text for people.
+
+0 done, 2 usage, 4 not found, 5 exists, 6 refused, 7 try again, 8 over a limit, 9 a check failed.
+1 is a bug of ours.
+"""
+
+import sys
+
+from raftline.model.errors import Conflict, Invalid, NotFound, RaftlineError, Unavailable
+
+DONE = 0
+BUG = 1
+USAGE = 2
+NOT_FOUND = 4
+EXISTS = 5
+REFUSED = 6
+TRY_AGAIN = 7
+OVER_LIMIT = 8
+CHECK_FAILED = 9
+INTERRUPTED = 130
+
+# Errors that arise on this side and have no code between nodes.
+_OF_OURS: dict[type[RaftlineError], int] = {
+    NotFound: NOT_FOUND,
+    Invalid: USAGE,
+    Conflict: REFUSED,
+    Unavailable: TRY_AGAIN,
+}
+
+
+def code_of(error: RaftlineError) -> int:
+    """Return the exit code of ``error``, from the one table of errors."""
+    from raftline.gateways.error_table import row_of
+
+    return _OF_OURS.get(type(error)) or row_of(error).exit
+
+
+def complain(message: str, hint: str = "") -> None:
+    """Say on standard error what was wrong and what to do next."""
+    sys.stderr.write(f"error: {message}\n" + (f"hint:  {hint}\n" if hint else ""))
+
+
+def fail(error: RaftlineError) -> int:
+    """Report ``error`` and return its exit code."""
+    complain(error.message, error.hint)
+    return code_of(error)

@@ -1,0 +1,38 @@
+"""Moments as people write them: RFC 3339, a date, ``now``, or a time ago (``-1h``).
+
+A moment without a zone is UTC.
+"""
+
+from datetime import UTC, datetime
+
+from raftline.config.quantities import parse_duration_ms
+
+
+def parse_time_ms(text: str, *, now_ms: int) -> int:
+    """Return Unix milliseconds.
+
+    Raises:
+        ValueError: it is no moment.
+    """
+    text = text.strip()
+    if text == "now":
+        return now_ms
+    if text.startswith("-") and not text[1:].isdigit():
+        return now_ms - parse_duration_ms(text[1:])
+    if text.isdigit() and len(text) > 8:
+        return int(text)  # already Unix milliseconds
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no time; write 2026-01-31T12:00:00Z, 2026-01-31 or -1h"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def show_time(time_ms: int) -> str:
+    """Return RFC 3339 in UTC with milliseconds."""
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

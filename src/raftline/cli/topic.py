@@ -1,0 +1,154 @@
+"""``raftline topic``: create, list, show, set, delete."""
+
+from typing import Annotated, Any
+
+import typer
+
+from raftline.cli.session import Session, table
+from raftline.config.quantities import parse_bytes, parse_duration_ms, show_bytes, show_duration
+
+commands = typer.Typer(help="Topics: create, list, show, set, delete.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="name of the topic")]
+Retention = Annotated[str, typer.Option(help="age (7d) or size (10GB) from which messages go")]
+Pairs = Annotated[list[str] | None, typer.Option("--set", help="key=value, repeatable")]
+
+
+@commands.command()
+def create(
+    context: typer.Context,
+    name: Name,
+    partitions: Annotated[int, typer.Option(min=0, help="0: the cluster's default")] = 0,
+    replication_factor: Annotated[int, typer.Option(min=0, help="0: min(3, nodes)")] = 0,
+    retention: Retention = "",
+    pairs: Pairs = None,
+) -> None:
+    """Create a topic."""
+    session: Session = context.obj
+    reply = session.client.create_topic(
+        name,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        settings=read_settings(pairs or [], retention),
+    )
+    session.answer(reply, f"created {name}")
+
+
+@commands.command("list")
+def list_topics(context: typer.Context) -> None:
+    """List all topics."""
+    session: Session = context.obj
+    topics = session.client.topics()
+    rows = table("topic", ">partitions", ">replicas", "retention", "state")
+    for topic in topics:
+        rows.add_row(
+            topic["name"],
+            str(len(topic["partitions"])),
+            str(topic["replication_factor"]),
+            _retention(topic["settings"]),
+            _state(topic["partitions"]),
+        )
+    session.table({"topics": topics}, rows)
+
+
+@commands.command()
+def show(context: typer.Context, name: Name) -> None:
+    """Show one topic: settings, and where its partitions are."""
+    session: Session = context.obj
+    topic = session.client.topic(name)
+    given = ", ".join(f"{key}={value}" for key, value in sorted(topic["settings"].items()))
+    rows = table(
+        ">partition", ">leader", "replicas", ">log_start", ">commit_end", ">bytes", "state",
+        title=f"{topic['name']}  {given}",
+    )  # fmt: skip
+    for row in topic["partitions"]:
+        rows.add_row(
+            str(row["partition"]),
+            str(row["leader"] or "none"),
+            ",".join(str(node) for node in row["replicas"]),
+            *(_known(row[field]) for field in ("log_start", "commit_end")),
+            show_bytes(row["bytes"]) if row["bytes"] >= 0 else "?",
+            row["state"],
+        )
+    session.table(topic, rows)
+
+
+@commands.command("set")
+def set_settings(
+    context: typer.Context,
+    name: Name,
+    settings: Annotated[list[str] | None, typer.Argument(help="key=value …")] = None,
+    retention: Retention = "",
+    pairs: Pairs = None,
+) -> None:
+    """Change settings of a topic."""
+    session: Session = context.obj
+    wanted = read_settings([*(settings or []), *(pairs or [])], retention)
+    if not wanted:
+        raise typer.BadParameter("nothing to set; write key=value or --retention 7d")
+    reply = session.client.set_topic(name, wanted)
+    session.answer(reply, f"changed {name}: {', '.join(sorted(wanted))}")
+
+
+@commands.command()
+def delete(context: typer.Context, name: Name) -> None:
+    """Delete a topic with all its messages."""
+    session: Session = context.obj
+    reply = session.client.delete_topic(name)
+    session.answer(reply, f"deleted {name}")
+
+
+def read_settings(pairs: list[str], retention: str) -> dict[str, Any]:
+    """Turn ``key=value`` words and ``--retention`` into settings of a topic."""
+    wanted: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"{pair!r}: write key=value")
+        wanted[key] = read_value(key, text)
+    if retention:
+        try:
+            wanted["retention_ms"] = parse_duration_ms(retention)
+        except ValueError:
+            wanted["retention_bytes"] = _value_or_complain("retention", retention)
+    return wanted
+
+
+def read_value(key: str, text: str) -> str | int | bool:
+    """Read a value by the unit in its key: ``retention_ms=7d``, ``segment_bytes=64MiB``."""
+    try:
+        if key.endswith("_ms"):
+            return parse_duration_ms(text)
+        if "bytes" in key:
+            return parse_bytes(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{key}: {error}") from error
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def _value_or_complain(key: str, text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError:
+        message = f"{text!r} is neither an age (7d, 12h) nor a size (10GB)"
+        raise typer.BadParameter(message, param_hint=f"--{key}") from None
+
+
+def _retention(settings: dict[str, Any]) -> str:
+    parts: list[str] = []
+    if "retention_ms" in settings:
+        parts.append(show_duration(int(settings["retention_ms"])))
+    if "retention_bytes" in settings:
+        parts.append(show_bytes(int(settings["retention_bytes"])))
+    return " or ".join(parts)
+
+
+def _state(partitions: list[dict[str, Any]]) -> str:
+    bad = [f"{row['partition']}: {row['state']}" for row in partitions if row["state"] != "ok"]
+    return "; ".join(bad[:3]) or "ok"
+
+
+def _known(number: int) -> str:
+    return str(number) if number >= 0 else "?"
