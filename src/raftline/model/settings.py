@@ -8,7 +8,7 @@ Values may be written as text: durations ``30s`` ``7d`` for ``*_ms``, sizes ``10
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -90,13 +90,18 @@ def check_settings(given: Mapping[str, object], feature_level: int = 1) -> dict[
     Raises:
         InvalidArgument: a name that is not known (with those that are) or a value out of bounds.
     """
+    check_setting_names(given, feature_level)
+    return {name: _check_value(name, SETTINGS[name], given[name]) for name in sorted(given)}
+
+
+def check_setting_names(given: Iterable[str], feature_level: int = 1) -> None:
+    """Refuse names that are not known at this level, listing those that are."""
     known = [name for name, setting in SETTINGS.items() if setting.since <= feature_level]
     for name in given:
         if name not in known:
             raise InvalidArgument(
                 f"{name[:100]!r} is not a setting of a topic", "known are: " + ", ".join(known)
             )
-    return {name: _check_value(name, SETTINGS[name], given[name]) for name in sorted(given)}
 
 
 def effective(settings: Mapping[str, Value]) -> dict[str, Value]:
