@@ -1,0 +1,313 @@
+"""Seeds through the simulator: ``python -m raftline.testing.sim --seeds 200``.
+
+One seed is one run: a cluster boots from empty directories, clients work while faults strike, the
+faults end, everything heals, all replicas are read, and the checker gives its verdict. The digest
+of a run covers every event of it: the same seed has the same digest everywhere.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from raftline.model.errors import RaftlineError
+from raftline.testing.checker import RECOVERY_MS_MAX, Verdict, check
+from raftline.testing.cluster import SimCluster, SimError, production_node
+from raftline.testing.faults import FAULTS, Nemesis
+from raftline.testing.history import Final, History, Op, ReplicaLog
+from raftline.testing.hosts import Build
+from raftline.testing.workload import Workload, WorkloadSettings
+
+BOOT_MS = 10_000.0
+HEAL_MS = 15_000.0  # the last part of a run is without faults
+SETTLE_MS = 20_000.0  # replicas must be level this long after the last write
+PROBE_MS = 200.0
+ALL_CLASSES_FROM = 50  # seeds in a call that must see every class of fault
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How big a run is."""
+
+    seconds: float = 60.0
+    operations: int = 2_000
+    nodes: int = 3
+    workload: WorkloadSettings = WorkloadSettings()
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What came of one seed."""
+
+    seed: int
+    digest: str
+    verdict: Verdict
+    faults: dict[str, int]
+    sim_ms: float
+    events: int
+    lines: tuple[str, ...] = ()  # faults and the last log lines, if a promise was broken
+
+
+class Simulation:
+    """One run, step by step."""
+
+    def __init__(self, seed: int, plan: Plan | None = None, build: Build | None = None) -> None:
+        self.seed = seed
+        self.plan = plan or Plan()
+        self.cluster = SimCluster(self.plan.nodes, seed, build=build or production_node)
+        self.history = History()
+        rng = self.cluster.rng
+        self.workload = Workload(
+            self.cluster, self.cluster.world.fork_rng(), self.history, self.plan.workload
+        )
+        self.nemesis = Nemesis(self.cluster, self.workload, self.cluster.world.fork_rng())
+        self.final = Final()
+        self._rng = rng
+
+    def run(self) -> Report:
+        """Boot, work under faults, heal, read everything, judge."""
+        if self._boot():
+            self._work()
+            self._recover()
+            self._calm()
+            self._settle()
+            self._read_all()
+        self.final.bugs = tuple(self.cluster.bugs)
+        verdict = check(self.history, self.final)
+        lines: Sequence[str] = ()
+        if not verdict.clean:
+            lines = (*self.nemesis.lines, *self.cluster.log_lines(60))
+        world = self.cluster.world
+        return Report(
+            self.seed,
+            world.digest(),
+            verdict,
+            dict(sorted(self.nemesis.counts.items())),
+            world.now_ms,
+            world.events,
+            tuple(lines),
+        )
+
+    def _boot(self) -> bool:
+        """Start every host on an empty directory, not all at once."""
+        cluster = self.cluster
+        for host in cluster.hosts.values():
+            cluster.world.after(
+                self._rng.random() * 300.0, lambda host=host: self.nemesis.start(host)
+            )
+        ready = cluster.world.run_until(
+            lambda: all(cluster.is_ready(name) for name in cluster.hosts), BOOT_MS
+        )
+        self.final.boot_ms = cluster.now_ms if ready else -1.0
+        return ready
+
+    def _work(self) -> None:
+        now_ms = self.cluster.now_ms
+        end_ms = max(now_ms + 1_000.0, self.plan.seconds * 1_000.0 - HEAL_MS)
+        self.workload.schedule(self.plan.operations, now_ms, end_ms)
+        self.nemesis.schedule(now_ms + 500.0, end_ms - 2_000.0)
+        self.cluster.world.run_to(end_ms)
+        self.nemesis.heal()
+
+    def _recover(self) -> None:
+        """Write to every partition until each takes it; note how long that took."""
+        cluster, world = self.cluster, self.cluster.world
+        healed_ms = world.now_ms
+        waiting = list(range(self.plan.workload.partitions))
+
+        def probe() -> None:
+            for partition in list(waiting):
+                hosts = [h for h in cluster.hosts.values() if h.running]
+                if hosts:
+                    host = hosts[self._rng.randrange(len(hosts))]
+                    self.workload.append(host, self.plan.workload.topic, partition, done=took)
+            if waiting:
+                world.after(PROBE_MS, probe)
+
+        def took(op: Op) -> None:
+            if op.outcome == "ok" and op.partition in waiting:
+                waiting.remove(op.partition)
+
+        probe()
+        done = world.run_until(lambda: not waiting, healed_ms + RECOVERY_MS_MAX)
+        self.final.recovery_ms = world.now_ms - healed_ms if done else -1.0
+        waiting.clear()
+        world.run_until(
+            lambda: all(cluster.is_ready(n) for n in cluster.hosts), healed_ms + RECOVERY_MS_MAX
+        )
+
+    def _calm(self) -> None:
+        """With all well, any node takes any call, the first publish to a new topic too (P9)."""
+        world = self.cluster.world
+        if self.final.recovery_ms < 0:
+            return
+        for i, host in enumerate(self.cluster.hosts.values()):
+            topic = f"calm-{i}"
+            self.workload.topics.append(topic)
+            self.workload.append(host, topic, 0, calm=True)
+            for partition in range(self.plan.workload.partitions):
+                self.workload.append(host, self.plan.workload.topic, partition, calm=True)
+            world.run_to(world.now_ms + 100.0)
+        # Producers may still repeat what is unknown; every call ends by its timeout.
+        world.run_until(
+            lambda: not self.workload.open, world.now_ms + self.plan.workload.timeout_ms + 1_000.0
+        )
+        end_ms = self.plan.seconds * 1_000.0
+        if world.now_ms < end_ms:
+            world.run_to(end_ms)
+
+    def _settle(self) -> None:
+        """Give replicas time to become level, then say what still differs."""
+        limit_ms = self.cluster.now_ms + SETTLE_MS
+        while True:
+            self.final.verify = self._verify()
+            if not self.final.verify or self.cluster.now_ms >= limit_ms:
+                break
+            self.cluster.advance("500ms")
+        out: dict[str, None] = {}
+        for host in self.cluster.hosts.values():
+            if host.node is not None:
+                out.update(dict.fromkeys(host.node.status().quarantined))
+        self.final.out_of_service = tuple(out)
+
+    def _verify(self) -> str:
+        try:
+            verified = self.cluster.verify()
+        except (RaftlineError, SimError) as error:
+            return f"verify failed: {error}"
+        return "; ".join(
+            f"{shard.name}: "
+            + ", ".join(
+                f"node {r.node} [{r.log_start}, {r.commit_end}) log {r.log[:12]} "
+                f"state {r.state[:12]} {r.error}".rstrip()
+                for r in shard.replicas
+            )
+            for shard in verified.shards
+            if not shard.identical
+        )
+
+    def _read_all(self) -> None:
+        """Read every partition on every replica."""
+        unread: list[str] = []
+        for view in self._catalog_topics():
+            topic, partition, names = view
+            logs: list[ReplicaLog] = []
+            for name in names:
+                try:
+                    logs.append(self._read_replica(topic, partition, name))
+                except (RaftlineError, SimError) as error:
+                    unread.append(f"{topic}/{partition} on {name}: {error}")
+            if logs:
+                self.final.replicas[f"{topic}/{partition}"] = tuple(logs)
+        self.final.unread = tuple(unread)
+
+    def _catalog_topics(self) -> list[tuple[str, int, list[str]]]:
+        view = self.cluster.catalog()
+        names = {row.id: row.name for row in view.nodes}
+        return [
+            (topic.name, row.partition, [names[n] for n in row.replicas if n in names])
+            for topic in view.topics
+            for row in topic.partitions
+        ]
+
+    def _read_replica(self, topic: str, partition: int, name: str) -> ReplicaLog:
+        replies = list(self.cluster.replies(topic, partition, via=name, any_replica=True))
+        batches = b"".join(reply.batches for reply in replies)
+        return ReplicaLog(
+            name,
+            replies[-1].log_start,
+            replies[-1].commit_end,
+            self.history.runs_of(batches),
+        )
+
+
+def run_seed(seed: int, plan: Plan | None = None, build: Build | None = None) -> Report:
+    """Run one seed."""
+    return Simulation(seed, plan, build).run()
+
+
+def run_seeds(
+    seeds: Iterable[int], plan: Plan, jobs: int, told: Callable[[Report], None]
+) -> list[Report]:
+    """Run seeds in ``jobs`` processes; ``told`` hears of each as it ends."""
+    tasks = [(seed, plan) for seed in seeds]
+    reports: list[Report] = []
+    if jobs <= 1:
+        for task in tasks:
+            reports.append(_run_task(task))
+            told(reports[-1])
+        return reports
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for report in pool.imap_unordered(_run_task, tasks):
+            reports.append(report)
+            told(report)
+    return sorted(reports, key=lambda report: report.seed)
+
+
+def _run_task(task: tuple[int, Plan]) -> Report:
+    return run_seed(*task)
+
+
+def count_faults(reports: Iterable[Report]) -> dict[str, int]:
+    """Return how often each class of fault struck; every class has a row."""
+    counts = dict.fromkeys(FAULTS, 0)
+    for report in reports:
+        for name, count in report.faults.items():
+            counts[name] = counts.get(name, 0) + count
+    return counts
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run seeds as the command line says; return the exit code."""
+    options = _options(arguments)
+    first = options.seed if options.seed is not None else options.first
+    seeds = range(first, first + (1 if options.seed is not None else options.seeds))
+    plan = Plan(seconds=options.seconds, operations=options.operations)
+    say = sys.stdout.write
+
+    def told(report: Report) -> None:
+        state = "ok" if report.verdict.clean else "FAILED"
+        say(
+            f"seed {report.seed} {state} digest {report.digest} "
+            f"faults {sum(report.faults.values())} events {report.events}\n"
+        )
+        if options.verbose or (not report.verdict.clean and options.seed is not None):
+            say("\n".join([*report.lines, str(report.verdict), ""]))
+        sys.stdout.flush()
+
+    reports = run_seeds(seeds, plan, options.jobs, told)
+    return _sum_up(reports, say)
+
+
+def _sum_up(reports: list[Report], say: Callable[[str], object]) -> int:
+    counts = count_faults(reports)
+    say("faults by class:\n")
+    for name, count in counts.items():
+        say(f"  {count:6} {name}\n")
+    missing = [name for name, count in counts.items() if not count]
+    failed = [report for report in reports if not report.verdict.clean]
+    say(f"{len(reports) - len(failed)} seeds clean, {len(failed)} failed\n")
+    if len(reports) >= ALL_CLASSES_FROM and missing:
+        say(f"never occurred: {', '.join(missing)}\n")
+    for report in failed:
+        say(f"SEED {report.seed}: {report.verdict.violations[0]}\n")
+    return 1 if failed or (len(reports) >= ALL_CLASSES_FROM and missing) else 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m raftline.testing.sim", description="Run seeds through the simulator."
+    )
+    parser.add_argument("--seeds", type=int, default=20, help="how many seeds")
+    parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--seed", type=int, default=None, help="only this one, with its story")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--seconds", type=float, default=60.0, help="simulated seconds per seed")
+    parser.add_argument("--operations", type=int, default=2_000, help="calls of clients per seed")
+    parser.add_argument("--verbose", action="store_true", help="tell the story of each seed")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
