@@ -76,7 +76,7 @@ print(run_seed(11, Plan(seconds=25.0, operations=600), toy_builder()).digest)
 
 def digest_under(hash_seed: str) -> str:
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, check=True, text=True
     )
     return done.stdout.strip()

@@ -44,9 +44,8 @@ class ToyStore:
 
     def append(self, topic: str, partition: int, batch: bytes, info: BatchInfo) -> Appended:
         key = (topic, partition)
-        if topic not in {t for t, _ in self.logs}:
-            for number in range(3):
-                self.logs[topic, number] = []
+        for number in range(3):
+            self.logs.setdefault((topic, number), [])
         sequence = (topic, partition, info.producer_id, info.base_sequence)
         if info.producer_id >= 0 and sequence in self.sequences:
             return Appended(self.sequences[sequence], info.count, partition, 0, duplicate=True)
@@ -175,9 +174,7 @@ class Toy:
             cluster="c",
             version=1,
             nodes=tuple(
-                NodeRow(
-                    id=i, name=n, rack="", peer="", http="", grpc="", kafka="", state="live"
-                )
+                NodeRow(id=i, name=n, rack="", peer="", http="", grpc="", kafka="", state="live")
                 for i, n in enumerate(self.store.names, 1)
             ),
             topics=tuple(

@@ -37,7 +37,7 @@ from raftline.model.errors import RaftlineError
 from raftline.testing.batches import SimMessage, open_batches, seal
 from raftline.testing.hosts import Build, Parts, SimHost
 from raftline.testing.sim_net import QUIET, NetSettings, Noise, SimNet
-from raftline.testing.world import World
+from raftline.testing.world import Process, World
 
 if TYPE_CHECKING:
     import random
@@ -124,6 +124,7 @@ class SimCluster:
         self.net = SimNet(self.world, self.world.fork_rng(), net)
         self.rng: random.Random = self.world.fork_rng()
         self.hosts: dict[str, SimHost] = {}
+        self.on_end: list[Callable[[SimHost, Process, str], None]] = []  # told of ended processes
         self._settings = settings or sim_settings()
         self._build = build
         peers = {_name(i): _address(i) for i in range(1, nodes + 1)}
@@ -491,7 +492,9 @@ class SimCluster:
             node=replace(base.node, name=_name(i), peers=peers, join=join, data_dir=_name(i)),
             listen=replace(base.listen, peer=_address(i), http=f"10.0.0.{i}:8080"),
         )
-        host = SimHost(self.world, self.net, _name(i), _address(i), settings, self._build)
+        host = SimHost(
+            self.world, self.net, _name(i), _address(i), settings, self._build, self.on_end
+        )
         self.hosts[host.name] = host
         return host
 

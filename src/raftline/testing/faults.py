@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from raftline.testing.cluster import SimCluster
     from raftline.testing.hosts import SimHost
     from raftline.testing.workload import Workload
+    from raftline.testing.world import Process
 
 Undo = Callable[[], None]
 Strike = Callable[["Nemesis"], "Undo | None"]
@@ -52,8 +53,7 @@ class Nemesis:
         # N1: the host whose disk may be hurt. Never one that joins later.
         hosts = list(cluster.hosts.values())
         self.victim = hosts[rng.randrange(len(hosts))]
-        for host in hosts:
-            host.on_end = self.supervise
+        cluster.on_end.append(self._supervise)
 
     def schedule(self, start_ms: float, end_ms: float) -> None:
         """Plan the faults of a run."""
@@ -112,8 +112,9 @@ class Nemesis:
         if not host.running:
             host.start()
 
-    def supervise(self, host: "SimHost", how: str) -> None:
+    def _supervise(self, host: "SimHost", process: "Process", how: str) -> None:
         """Start again what ended by itself; a killed or dark host waits for its fault's end."""
+        del process
         self.lines.append(f"{self.cluster.now_ms:10.2f} {host.name}: {how}")
         if self.over or how not in ("killed", "power lost"):
             self.cluster.world.after(SUPERVISOR_MS, lambda: self.start(host))
@@ -427,7 +428,6 @@ def _add_node(nemesis: Nemesis) -> Undo | None:
     if len(cluster.hosts) > 3 or not cluster.running:
         return None
     name = cluster.add_node()
-    cluster.host(name).on_end = nemesis.supervise
     cluster.world.after(3_000.0, lambda: _move_to(nemesis, name))
     return lambda: None
 

@@ -101,6 +101,7 @@ class SimHost:
         address: str,
         settings: Settings,
         build: Build,
+        on_end: "list[Callable[[SimHost, Process, str], None]]",
     ) -> None:
         self._world = world
         self._net = net
@@ -121,7 +122,7 @@ class SimHost:
         self.starts = 0
         self.paused_ms = -1.0  # when it was last stopped or let go on
         self.lines: deque[str] = deque(maxlen=LOG_LINES_MAX)
-        self.on_end: Callable[[SimHost, str], None] | None = None
+        self.on_end = on_end  # told of each process that ends, and how; shared by all hosts
 
     @property
     def running(self) -> bool:
@@ -250,5 +251,5 @@ class SimHost:
         self.log("process ended:", how)
         assert self.port is not None
         self._net.process_ended(self.port, power_lost=power_lost)
-        if self.on_end is not None:
-            self.on_end(self, how)
+        for told in self.on_end:
+            told(self, process, how)

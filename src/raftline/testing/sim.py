@@ -71,6 +71,7 @@ class Simulation:
             self._work()
             self._recover()
             self._calm()
+            self._end_calls()
             self._settle()
             self._read_all()
         self.final.bugs = tuple(self.cluster.bugs)
@@ -149,13 +150,13 @@ class Simulation:
             for partition in range(self.plan.workload.partitions):
                 self.workload.append(host, self.plan.workload.topic, partition, calm=True)
             world.run_to(world.now_ms + 100.0)
-        # Producers may still repeat what is unknown; every call ends by its timeout.
-        world.run_until(
-            lambda: not self.workload.open, world.now_ms + self.plan.workload.timeout_ms + 1_000.0
-        )
-        end_ms = self.plan.seconds * 1_000.0
-        if world.now_ms < end_ms:
-            world.run_to(end_ms)
+
+    def _end_calls(self) -> None:
+        """Run to the planned end, and until every call has had its time."""
+        world = self.cluster.world
+        world.run_to(max(world.now_ms, self.plan.seconds * 1_000.0))
+        limit_ms = world.now_ms + self.plan.workload.timeout_ms + 1_000.0
+        world.run_until(lambda: not self.workload.open, limit_ms)
 
     def _settle(self) -> None:
         """Give replicas time to become level, then say what still differs."""

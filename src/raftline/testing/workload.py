@@ -20,6 +20,7 @@ from raftline.model.batch import check_batch
 from raftline.model.errors import RaftlineError
 from raftline.testing.batches import seal
 from raftline.testing.history import BODY_FROM, History, Op, Producer
+from raftline.testing.world import SOCKET, Process
 
 if TYPE_CHECKING:
     from raftline.model.calls import Appended, Looked, ReadReply
@@ -106,7 +107,13 @@ class Workload:
             _Sender(i % self._settings.partitions) for i in range(self._settings.producers)
         ]
         self.topics: list[str] = [self._settings.topic]
-        self.open = 0  # calls on their way
+        self._open: dict[int, tuple[Process, Callable[[], None]]] = {}  # by op: who, how to end it
+        cluster.on_end.append(self._process_ended)
+
+    @property
+    def open(self) -> int:
+        """Return how many calls are on their way."""
+        return len(self._open)
 
     def schedule(self, operations: int, start_ms: float, end_ms: float) -> None:
         """Spread ``operations`` over an interval."""
@@ -372,11 +379,10 @@ class Workload:
             if ended is not None:
                 world.after(1.0, lambda: ended(op))
             return
-        self.open += 1
 
         def end(outcome: str, error: str) -> None:
             self._history.end(op, world.now_ms, outcome, error)
-            self.open -= 1
+            del self._open[op.id]
             if ended is not None:
                 ended(op)
 
@@ -391,16 +397,27 @@ class Workload:
                 outcome = "unknown" if answer.unknown else "refused"
                 end(outcome, f"{answer.code}: {answer.message}")
 
+        def lose() -> None:
+            if op.outcome:
+                return
+            op.excused = True
+            end("unknown", "connection_lost: the process died or hangs")
+
         def give_up() -> None:
-            if not op.outcome and (
-                not process.alive or process.paused or host.paused_ms >= op.invoked_ms
-            ):
-                op.excused = True
-                end("unknown", "connection_lost: the process died or hangs")
+            if process.paused or host.paused_ms >= op.invoked_ms:
+                lose()
 
         node = host.node
-        world.at(world.now_ms, lambda: call(node, answered), process, 1)
+        self._open[op.id] = (process, lose)
+        world.at(world.now_ms, lambda: call(node, answered), process, SOCKET)
         world.after(op.timeout_ms + GIVE_UP_MS, give_up)
+
+    def _process_ended(self, host: "SimHost", process: Process, how: str) -> None:
+        """End the calls of a process that died: the connection is reset."""
+        del host, how
+        for asked, lose in list(self._open.values()):
+            if asked is process:
+                self._cluster.world.after(1.0, lose)
 
     # What a client knows
 
