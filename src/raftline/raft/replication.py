@@ -14,6 +14,7 @@ from raftline.raft.log import NO_TERM
 from raftline.raft.progress import PROBE, REPLICATE, SNAPSHOT, Progress
 from raftline.raft.reads import Reads
 from raftline.raft.rpc import Entry, Rpc, RpcKind, payload_bytes
+from raftline.raft.state import LEADER
 from raftline.raft.storage import Compacted, SnapshotUnavailable
 
 _APP = int(RpcKind.APP)
@@ -58,7 +59,7 @@ class Replication(Reads):
     def flush_commit(self) -> None:
         """Send the commit mark to every replica that was not told it with an append."""
         commit = self.log.commit
-        for replica, progress in self._others if self.leader == self.id else ():
+        for replica, progress in self._others if self.role is LEADER else ():
             if progress.can_bump_commit(commit):
                 self._send_append(replica, progress, empty_too=True)
 

@@ -209,15 +209,13 @@ class RaftState:
     def _install(self, plan: Plan) -> None:
         """Take part as ``plan`` says: keep the progress of who stays, start that of who is new."""
         members = plan.members
-        fresh = set(plan.fresh)
-        progress: dict[int, Progress] = {}
-        for replica in members.everyone():
-            known = None if replica in fresh else self.progress.get(replica)
-            is_learner = replica in members.learners
-            if known is None:
-                known = self._new_progress(is_learner=is_learner)
-            known.is_learner = is_learner
-            progress[replica] = known
+        config = self.config
+        progress = carry_over(
+            plan,
+            self.progress,
+            self.log.last_index,
+            lambda: Inflights(config.inflight_max, config.inflight_bytes_max),
+        )
         self.members = members
         self.progress = progress
         self._others = [
@@ -227,11 +225,6 @@ class RaftState:
         self._voters_out = [progress[replica] for replica in members.outgoing]
         own = progress.get(self.id)
         self.is_learner = own is not None and own.is_learner
-
-    def _new_progress(self, *, is_learner: bool) -> Progress:
-        config = self.config
-        inflights = Inflights(config.inflight_max, config.inflight_bytes_max)
-        return Progress(max(self.log.last_index, 1), inflights, is_learner=is_learner)
 
     def _quorum_index(self) -> int:
         """Return the last index that the log of a majority is known to reach."""
@@ -248,3 +241,22 @@ class RaftState:
         self.log.commit = state.commit
         self.term = state.term
         self.vote = state.vote
+
+
+def carry_over(
+    plan: Plan, progress: dict[int, Progress], last_index: int, inflights: Callable[[], Inflights]
+) -> dict[int, Progress]:
+    """Return the progress of everyone in ``plan``: kept for who stays, begun for who is new.
+
+    A new replica is probed at the end of the log first: it may have been fed some other way.
+    """
+    fresh = set(plan.fresh)
+    learners = plan.members.learners
+    carried: dict[int, Progress] = {}
+    for replica in plan.members.everyone():
+        known = None if replica in fresh else progress.get(replica)
+        if known is None:
+            known = Progress(max(last_index, 1), inflights(), is_learner=False)
+        known.is_learner = replica in learners
+        carried[replica] = known
+    return carried
