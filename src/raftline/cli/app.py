@@ -56,7 +56,9 @@ def every_command(
         timeout_ms = parse_duration_ms(timeout)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--timeout") from error
-    context.obj = Session(servers, timeout_ms=timeout_ms, as_json=json)
+    session = Session(servers, timeout_ms=timeout_ms, as_json=json)
+    context.obj = session
+    context.call_on_close(session.close)
 
 
 def run(words: list[str]) -> int:

@@ -77,7 +77,7 @@ def _refuse_other_shape(cluster: LocalCluster, count: int, port_base: int | None
     if count < len(cluster.nodes):
         raise InvalidArgument(
             f"{cluster.directory} holds a cluster of {len(cluster.nodes)} nodes, not {count}",
-            "leave --nodes out, or name another --data-dir; raftline cluster remove takes nodes out",
+            "leave --nodes out, or name another --data-dir; `cluster remove` takes nodes out",
         )
     first = cluster.nodes[0].http
     if port_base is not None and first != f"http://127.0.0.1:{port_base}":

@@ -31,6 +31,11 @@ class Session:
             self._client = Client(self.servers, timeout_ms=self.timeout_ms)
         return self._client
 
+    def close(self) -> None:
+        """Hang up."""
+        if self._client is not None:
+            self._client.close()
+
     def answer(self, reply: Any, text: str) -> None:
         """Print the reply for programs or one sentence for people."""
         sys.stdout.write((json.dumps(reply, ensure_ascii=False) if self.json else text) + "\n")

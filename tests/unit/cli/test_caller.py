@@ -1,0 +1,126 @@
+"""The client core: another node when one is gone, no repeat of what may have happened."""
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from raftline.client.caller import Caller, parse_servers
+from raftline.client.client import Client
+from raftline.model.errors import (
+    Internal,
+    InvalidArgument,
+    RaftlineError,
+    TimedOut,
+    Unavailable,
+    UnknownTopic,
+)
+from tests.unit.cli.node_double import ScriptedServer, refusal
+
+
+@pytest.fixture
+def closed_port() -> Iterator[str]:
+    """An address where nobody listens; bound, so that nobody else gets it meanwhile."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{holder.getsockname()[1]}"
+
+
+def test_the_next_node_is_asked_when_one_is_gone(closed_port: str) -> None:
+    with (
+        ScriptedServer(lambda *_: (200, {"ok": 1})) as server,
+        Caller(f"{closed_port},{server.url}") as caller,
+    ):
+        assert caller.call("POST", "/x", {"a": 1}) == {"ok": 1}
+        assert caller.call("GET", "/y") == {"ok": 1}
+        assert [path for _, path, _ in server.asked] == ["/x", "/y"]
+
+
+def test_nobody_there_is_said_soon_and_names_the_address(closed_port: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match=closed_port) as caught:
+        Caller(closed_port, timeout_ms=10_000).call("GET", "/x")
+    assert time.monotonic() - started < 5
+    assert "--server" in caught.value.hint
+
+
+def test_a_passing_refusal_is_tried_again_elsewhere() -> None:
+    with (
+        ScriptedServer(lambda *_: refusal(503, "not_ready")) as young,
+        ScriptedServer(lambda *_: (200, {"node": 2})) as ready,
+        Caller(f"{young.url},{ready.url}") as caller,
+    ):
+        assert caller.call("POST", "/x", {}) == {"node": 2}
+        assert len(young.asked) == 1
+
+
+def test_a_passing_refusal_that_stays_is_what_the_caller_hears() -> None:
+    with (
+        ScriptedServer(lambda *_: refusal(503, "no_leader", "orders/1 has none")) as server,
+        Caller(server.url, timeout_ms=200) as caller,
+        pytest.raises(RaftlineError, match="orders/1 has none"),
+    ):
+        caller.call("GET", "/x")
+    assert len(server.asked) > 1
+
+
+def test_a_send_that_may_have_happened_is_not_repeated() -> None:
+    with (
+        ScriptedServer(lambda *_: (0, None)) as server,
+        Caller(server.url) as caller,
+        pytest.raises(TimedOut, match="may still happen"),
+    ):
+        caller.call("POST", "/x", {})
+    assert len(server.asked) == 1
+
+
+def test_a_read_that_broke_is_repeated() -> None:
+    answers = iter([(0, None), (200, {"ok": 1})])
+    with (
+        ScriptedServer(lambda *_: next(answers)) as server,
+        Caller(server.url) as caller,
+    ):
+        assert caller.call("GET", "/x") == {"ok": 1}
+
+
+def test_no_answer_in_time_is_an_error_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        caller = Caller(f"127.0.0.1:{mute.getsockname()[1]}", timeout_ms=50)
+        started = time.monotonic()
+        with pytest.raises(TimedOut):
+            caller.call("POST", "/x", {})
+        assert time.monotonic() - started < 5
+        caller.close()
+
+
+def test_errors_come_back_as_their_class() -> None:
+    with (
+        ScriptedServer(lambda *_: refusal(404, "unknown_topic", "there is no topic 'x'")) as server,
+        Client(server.url) as client,
+        pytest.raises(UnknownTopic, match="there is no topic 'x'"),
+    ):
+        client.topic("x")
+
+
+@pytest.mark.parametrize("reply", [b"<html>", b"[1]", b'"x"'])
+def test_an_answer_that_is_no_object_is_an_internal_error(reply: bytes) -> None:
+    with (
+        ScriptedServer(lambda *_: (200, reply)) as server,
+        Caller(server.url) as caller,
+        pytest.raises(Internal),
+    ):
+        caller.call("GET", "/x")
+
+
+def test_names_are_quoted_in_paths() -> None:
+    with ScriptedServer(lambda *_: (200, {})) as server, Client(server.url) as client:
+        client.topic("a/b?c")
+    assert server.asked[0][1] == "/v1/topics/a%2Fb%3Fc"
+
+
+def test_servers() -> None:
+    assert parse_servers("http://a:1, b:2,") == [("a", 1), ("b", 2)]
+    for text in ("", "ftp://a", "http://a:x", "http://a:1/path"):
+        with pytest.raises(InvalidArgument):
+            parse_servers(text)

@@ -1,0 +1,262 @@
+"""Commands against a scripted node: what is asked, what is printed, which exit code."""
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.node_double import Answer, ScriptedServer, refusal
+
+PARTITIONS = [
+    {"partition": n, "leader": 1, "replicas": [1, 2, 3], "log_start": 0, "commit_end": 3,
+     "bytes": 9, "state": "ok"}
+    for n in range(2)
+]  # fmt: skip
+TOPIC = {
+    "name": "orders",
+    "replication_factor": 3,
+    "settings": {"retention_ms": 604_800_000},
+    "partitions": PARTITIONS,
+}
+CLUSTER = {
+    "cluster": "c0ffee00", "node": 1, "name": "node-1", "ready": True, "reason": "", "shards": 3,
+    "catalog_leader": 2, "leaderless": ["orders/1"], "quarantined": [],
+    "nodes": [
+        {"id": n, "name": f"node-{n}", "state": "live", "rack": "", "http": "h", "peer": "p",
+         "free_bytes": 1 << 30, "clock_offset_ms": -2}
+        for n in (1, 2)
+    ],
+}  # fmt: skip
+STAMPS = [100, 300, 200]  # senders' clocks: not in order
+
+
+def log(method: str, path: str, query: dict[str, list[str]], body: Any) -> Answer:
+    """Two partitions of three messages each; the second holds bytes that are no text."""
+    if path == "/v1/topics/orders":
+        return 200, TOPIC
+    if path.endswith("/offsets"):
+        at = int(query["time"][0])
+        first = next((n for n, stamp in enumerate(STAMPS) if stamp >= at), -1)
+        return 200, {"offset": first, "timestamp": 0, "commit_end": 3}
+    if path.endswith("/messages") and method == "GET":
+        offset, partition = int(query["offset"][0]), int(path.split("/")[5])
+        value = {"value_base64": "/w=="} if partition else {"value": "text"}
+        rows = [
+            {
+                "offset": n,
+                "timestamp": STAMPS[n],
+                "key": None,
+                "id": f"m{n}",
+                "headers": {},
+                **value,
+            }
+            for n in range(offset, 3)
+        ][: int(query["limit"][0])]
+        return 200, {"messages": rows, "next_offset": offset + len(rows), "commit_end": 3}
+    if path.endswith("/messages"):
+        rows = body["messages"]
+        return 200, {
+            "results": [
+                {"id": f"id-{n}", "partition": 0, "offset": n, "error": None}
+                for n in range(len(rows))
+            ]
+        }
+    return refusal(404, "unknown_route", path)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "exit_code"),
+    [
+        ("unknown_topic", 404, 4), ("topic_exists", 409, 5), ("invalid_topic", 400, 2),
+        ("wrong_cluster", 409, 6), ("no_quorum", 503, 7), ("over_limit", 429, 8),
+        ("timed_out", 504, 7), ("batch_too_large", 413, 2), ("from_the_future", 500, 1),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_text_and_an_exit_code(raftline, code, status, exit_code) -> None:
+    with ScriptedServer(lambda *_: refusal(status, code, "what", "do this")) as server:
+        ran = raftline("topic", "create", "orders", "--server", server.url)
+    assert ran.code == exit_code
+    assert ran.err == "error: what\nhint:  do this\n"
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topic", "create"),
+        ("topic", "crate", "x"),
+        ("topic", "create", "x", "--partitions", "many"),
+        ("topic", "create", "x", "--set", "novalue"),
+        ("topic", "create", "x", "--retention", "soon"),
+        ("topic", "set", "x"),
+        ("consume", "x", "--from-beginning", "--from-offset", "3"),
+        ("consume", "x", "--from-time", "yesterday-ish"),
+        ("consume", "x", "--follow", "--to-time", "now"),
+        ("produce", "x", "-m", "a", "-f", "b"),
+        ("produce", "x", "--nope"),
+        ("cluster", "move", "orders", "--from", "1", "--to", "2"),
+        ("topic", "list", "--timeout", "soon"),
+        ("topic", "list", "--server", "ftp://x"),
+        ("nonsense",),
+    ],
+)
+def test_misuse_ends_with_2_and_a_reason(raftline, words) -> None:
+    ran = raftline(*words)
+    assert ran.code == 2
+    assert ran.err.startswith("error: ")
+    assert "Traceback" not in ran.err
+
+
+def test_topic_create_sends_what_was_asked(raftline) -> None:
+    with ScriptedServer(lambda *_: (201, {"name": "orders"})) as server:
+        ran = raftline(
+            "topic", "create", "orders", "-partitions", "4", "--replication-factor=2",
+            "--retention", "7d", "--set", "segment_bytes=64MiB", "--set", "partitioner=crc32",
+            "--server", server.url,
+        )  # fmt: skip
+    assert (ran.code, ran.out) == (0, "created orders\n")
+    assert server.asked == [
+        ("POST", "/v1/topics", {
+            "name": "orders", "num_partitions": 4, "replication_factor": 2,
+            "settings": {
+                "segment_bytes": 64 << 20, "partitioner": "crc32", "retention_ms": 604_800_000,
+            },
+        })
+    ]  # fmt: skip
+
+
+def test_retention_may_be_a_size(raftline) -> None:
+    with ScriptedServer(lambda *_: (200, {})) as server:
+        assert (
+            raftline("topic", "set", "t", "--retention", "10GB", "--server", server.url).code == 0
+        )
+    assert server.asked[0] == ("PATCH", "/v1/topics/t", {"settings": {"retention_bytes": 10**10}})
+
+
+def test_topic_list_and_show(raftline) -> None:
+    with ScriptedServer(lambda _m, path, *_: (200, {"topics": [TOPIC]} if path.endswith("s")
+                        and not path.endswith("orders") else TOPIC)) as server:  # fmt: skip
+        shown = raftline("topic", "list", "--server", server.url)
+        one = raftline("topic", "show", "orders", "--server", server.url)
+        machine = raftline("--json", "topic", "list", "--server", server.url)
+    assert "orders" in shown.out
+    assert "7d" in shown.out
+    assert "1,2,3" in one.out
+    assert json.loads(machine.out) == {"topics": [TOPIC]}
+
+
+def test_the_environment_names_the_server(raftline, monkeypatch) -> None:
+    with ScriptedServer(lambda *_: (200, {"topics": []})) as server:
+        monkeypatch.setenv("RAFTLINE_SERVER", server.url)
+        assert raftline("topic", "list").code == 0
+    assert len(server.asked) == 1
+
+
+def test_produce_one(raftline) -> None:
+    with ScriptedServer(log) as server:
+        ran = raftline("produce", "orders", "--key", "k", "-m", "--dash", "--server", server.url)
+    assert (ran.code, ran.out) == (0, "id-0\n")
+    assert server.asked[0][2] == {"messages": [{"value": "--dash", "key": "k"}]}
+
+
+def test_produce_a_file_line_by_line(raftline, tmp_path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"one\r\n\xff\n\nlast")
+    with ScriptedServer(log) as server:
+        ran = raftline("produce", "orders", "-f", str(file), "--server", server.url)
+    assert ran.code == 0
+    sent = [row for _, _, body in server.asked for row in body["messages"]]
+    assert sent == [{"value": "one"}, {"value_base64": "/w=="}, {"value": ""}, {"value": "last"}]
+
+
+def test_produce_standard_input(raftline, monkeypatch) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"a\nb\n")
+    os.close(writing)
+    with ScriptedServer(log) as server, os.fdopen(reading) as piped:
+        monkeypatch.setattr("sys.stdin", piped)
+        ran = raftline("produce", "orders", "--server", server.url)
+    assert (ran.code, ran.out) == (0, "id-0\nid-1\n")
+
+
+def test_produce_says_which_messages_failed(raftline, tmp_path) -> None:
+    file = tmp_path / "lines"
+    file.write_text("a\nb\nc\n")
+    wrong = {"code": "over_limit", "message": "too much", "hint": "less"}
+    rows = [
+        {"id": "x", "partition": 0, "offset": 0, "error": None},
+        {"id": "", "partition": -1, "offset": -1, "error": wrong},
+        {"id": "z", "partition": 0, "offset": 1, "error": None},
+    ]
+    with ScriptedServer(lambda *_: (200, {"results": rows})) as server:
+        ran = raftline("produce", "orders", "-f", str(file), "--server", server.url)
+    assert (ran.code, ran.out, ran.err) == (8, "x\nz\n", "error: too much\nhint:  less\n")
+
+
+def test_a_missing_file_is_named(raftline) -> None:
+    ran = raftline("produce", "orders", "-f", "/nonexistent/lines")
+    assert ran.code == 2
+    assert "/nonexistent/lines" in ran.err
+
+
+def consumed(raftline, *words: str) -> list[tuple[int, int]]:
+    with ScriptedServer(log) as server:
+        ran = raftline("consume", "orders", *words, "--json", "--server", server.url)
+    assert ran.code == 0, ran.err
+    rows = [json.loads(line) for line in ran.out.splitlines()]
+    return [(row["partition"], row["offset"]) for row in rows]
+
+
+def test_consume_reads_every_partition_in_order(raftline) -> None:
+    every = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    assert consumed(raftline) == every
+    assert consumed(raftline, "--from-beginning=true") == every
+    assert consumed(raftline, "--partition", "1", "--from-offset", "2") == [(1, 2)]
+    assert consumed(raftline, "-n", "4") == every[:4]
+
+
+def test_a_window_of_time_is_exact_though_clocks_were_not(raftline) -> None:
+    window = ("--from-time", "1970-01-01T00:00:00.200Z", "--to-time", "1970-01-01T00:00:00.300Z")
+    assert consumed(raftline, "--partition", "0", *window) == [(0, 2)]
+
+
+def test_consume_prints_values_as_they_are(capfdbinary) -> None:
+    from raftline.cli import main
+
+    with ScriptedServer(log) as server:
+        assert main(["consume", "orders", "-n", "4", "--server", server.url]) == 0
+    assert capfdbinary.readouterr().out == b"text\ntext\ntext\n\xff\n"
+
+
+def test_cluster_status_and_names_of_nodes(raftline) -> None:
+    with ScriptedServer(lambda method, *_: (200, CLUSTER if method == "GET" else {})) as server:
+        shown = raftline("cluster", "status", "--server", server.url)
+        moved = raftline(
+            "cluster", "move", "orders/1", "--from", "node-1", "--to", "2", "--server", server.url
+        )
+        lost = raftline("cluster", "remove", "node-9", "--server", server.url)
+    assert "catalog led by node-2" in shown.out
+    assert "without leader: orders/1" in shown.out
+    assert moved.code == 0
+    assert (
+        "POST",
+        "/v1/cluster/move",
+        {"topic": "orders", "partition": 1, "from_node": 1, "to_node": 2},
+    ) in server.asked
+    assert lost.code == 4
+    assert "node-9" in lost.err
+
+
+@pytest.mark.parametrize(("identical", "code"), [(True, 0), (False, 9)])
+def test_verify_fails_where_replicas_differ(raftline, identical, code) -> None:
+    replica = {
+        "node": 1, "log_start": 0, "commit_end": 3, "log": "ab", "state": "cd", "error": "",
+    }  # fmt: skip
+    shards = [{"name": "orders/1", "identical": identical, "replicas": [replica]}]
+    reply = {"identical": identical, "shards": shards}
+    with ScriptedServer(lambda *_: (200, reply)) as server:
+        ran = raftline("cluster", "verify", "--server", server.url)
+        machine = raftline("cluster", "verify", "--json", "--server", server.url)
+    assert (ran.code, machine.code) == (code, code)
+    assert json.loads(machine.out) == reply
