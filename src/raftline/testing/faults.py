@@ -349,7 +349,7 @@ def is_wal(path: str) -> bool:
 
 def is_segment(path: str) -> bool:
     """Say whether a file is a segment or belongs to one."""
-    return path.endswith((".log", ".sum", ".index", ".times"))
+    return path.endswith((".log", ".sum", ".index", ".time"))
 
 
 def is_checkpoint(path: str) -> bool:
