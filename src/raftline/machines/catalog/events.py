@@ -59,6 +59,7 @@ class ShardPlaced(msgspec.Struct, frozen=True):
 
     shard: ShardId
     replicas: tuple[ReplicaId, ...]
+    observers: tuple[ReplicaId, ...] = ()
 
 
 class ShardMoved(msgspec.Struct, frozen=True):

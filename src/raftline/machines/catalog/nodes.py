@@ -76,7 +76,7 @@ def found(state: CatalogState, command: Found) -> list[Event]:
     shard = Shard(CATALOG_SHARD, "", CATALOG_UUID, 0, voters, voters, observers=observers)
     state.put_shard(shard)
     admitted = [NodeAdmitted(node.id, node.name, "new") for node in nodes]
-    return [Founded(state.cluster), *admitted, ShardPlaced(CATALOG_SHARD, voters)]
+    return [Founded(state.cluster), *admitted, ShardPlaced(CATALOG_SHARD, voters, observers)]
 
 
 def founding_seats(
