@@ -1,0 +1,190 @@
+"""Finding damage before a reader does, and mending it with a peer's bytes.
+
+The scrubber walks all written bytes in steps, verifying sums and batch CRCs again whatever was
+verified before. Repair overwrites in place: where the damaged bytes are is known from the index,
+what must be there from the sums, so bytes that do not fit are refused before anything is written,
+and a repair that is torn by a crash leaves what was there before it: damage.
+"""
+
+from bisect import bisect_right
+
+from crc32c import crc32c
+
+from raftline.storage.batches import BadBatch, whole_batches
+from raftline.storage.files import Buffer
+from raftline.storage.log_files import LogFiles
+from raftline.storage.log_words import (
+    CHUNK_BYTES,
+    Damage,
+    DamagedRange,
+    NotRepaired,
+    ScrubResult,
+)
+from raftline.storage.segment import Segment
+from raftline.storage.sums import chunk_count
+
+SCRUB_STEP_BYTES = 1 << 20
+
+
+def scrub(files: LogFiles, bytes_max: int) -> ScrubResult:
+    """Verify about ``bytes_max`` bytes from where the last step ended. The lane keeps the place."""
+    done = 0
+    damaged: list[Damage] = []
+    while done < bytes_max:
+        offset = files.scrub_position
+        if not files.segments or offset >= files.written_end:
+            files.scrub_position = 0
+            return ScrubResult(done, tuple(damaged), wrapped=True)
+        offset = max(offset, files.segments[0].base_offset)
+        want = min(SCRUB_STEP_BYTES, bytes_max - done)
+        try:
+            view, start, stop = files.read(offset, want, files.written_end, again=True)
+            whole_batches(view, start, 0)
+        except DamagedRange as error:
+            damaged.append(error.damage)
+            stop = max(error.end_offset, offset + 1)
+            view = b""
+        done += max(len(view), 1)
+        files.scrub_position = stop
+    return ScrubResult(done, tuple(damaged), wrapped=False)
+
+
+def repair(files: LogFiles, start: int, end: int, good: Buffer) -> tuple[Damage, ...]:
+    """Overwrite ``[start, end)`` with verified bytes; return what is still damaged in it.
+
+    ``start`` is where a reported damage starts (or where an earlier repair of it ended); ``good``
+    may be the first part of the damage only, then ``end`` is where these bytes end.
+
+    Raises:
+        NotRepaired: the bytes are unsound or cannot be what was there. Nothing was written.
+    """
+    segment = files.segment_of(start)
+    if end > segment.end_offset:
+        raise NotRepaired(f"[{start}, {end}) is more than the segment up to {segment.end_offset}")
+    boundaries = _check_good(start, end, good)
+    position = _position_of(segment, start)
+    _check_fit(segment, start, end, position, boundaries, len(good))
+    chunks = range(position // CHUNK_BYTES, chunk_count(position + len(good)))
+    for chunk in chunks:
+        _check_chunk(segment, chunk, position, good)
+    segment.overwrite(position, good)
+    _learn_sums(segment, chunks)
+    return _remaining(segment, start, end, position, len(good))
+
+
+def _check_good(start: int, end: int, good: Buffer) -> dict[int, int]:
+    """Return byte of each batch by its offset, after checking that the batches are sound."""
+    try:
+        items, used = whole_batches(memoryview(good), start, 0)
+    except BadBatch as error:
+        raise NotRepaired(f"the bytes offered are unsound: {error}") from error
+    if used != len(good) or not items or items[-1][1] != end:
+        raise NotRepaired(f"the bytes offered are not the batches of [{start}, {end})")
+    boundaries: dict[int, int] = {}
+    at = 0
+    for item in items:
+        boundaries[item[0]] = at
+        at += item[2]
+    boundaries[end] = at
+    return boundaries
+
+
+def _position_of(segment: Segment, start: int) -> int:
+    try:
+        first, position = segment.locate(start)
+    except DamagedRange as error:
+        text = f"where offset {start} begins is itself damaged: repair from {error.start_offset}"
+        raise NotRepaired(text) from error
+    if first != start:
+        raise NotRepaired(f"no batch begins at offset {start}; one begins at {first}")
+    return position
+
+
+def _check_fit(
+    segment: Segment, start: int, end: int, position: int, boundaries: dict[int, int], length: int
+) -> None:
+    """Refuse bytes whose batches begin elsewhere than the index says, or that end elsewhere."""
+    offsets = segment.load().offsets
+    row = bisect_right(offsets.offsets, start)
+    while row < len(offsets.offsets) and offsets.offsets[row] <= end:
+        at = boundaries.get(offsets.offsets[row])
+        if at is None or position + at != offsets.positions[row]:
+            raise NotRepaired(f"offset {offsets.offsets[row]} begins elsewhere in this log")
+        row += 1
+    is_last = end == segment.end_offset
+    if is_last != (position + length == segment.size) or position + length > segment.size:
+        raise NotRepaired(f"[{start}, {end}) has another length in this log")
+
+
+def _check_chunk(segment: Segment, chunk: int, position: int, good: Buffer) -> None:
+    """Refuse to put wrong bytes into a chunk: one that is right now, or that ``good`` completes."""
+    sums = segment.load().sums
+    start = chunk * CHUNK_BYTES
+    length = sums.length_of(chunk)
+    now = segment.read_chunk(chunk)
+    image = bytearray(now if now is not None else bytes(length))
+    low, high = max(start, position), min(start + length, position + len(good))
+    image[low - start : high - start] = good[low - position : high - position]
+    is_covered = low == start and high == start + length
+    if sums.known[chunk]:
+        was_right = now is not None and crc32c(now) == sums.crcs[chunk]
+        if (was_right or is_covered) and crc32c(image) != sums.crcs[chunk]:
+            raise NotRepaired(f"bytes [{low}, {high}) do not give the recorded sum")
+    elif is_covered:
+        _check_chain(segment, chunk, image)
+
+
+def _check_chain(segment: Segment, chunk: int, image: Buffer) -> None:
+    """Check a chunk without a sum by the chains around it, where both are known."""
+    sums = segment.load().sums
+    before = _chain_before(segment, chunk)
+    is_last = chunk + 1 == len(sums.crcs)
+    if before is None or not (is_last or sums.known[chunk + 1]):
+        return
+    if crc32c(image, before) != sums.chain_after(chunk):
+        raise NotRepaired(f"chunk {chunk} does not lead to the recorded chain")
+
+
+def _chain_before(segment: Segment, chunk: int) -> int | None:
+    """Return the chain at the start of a chunk, if the chunk before it is right."""
+    if not chunk:
+        return segment.chain
+    sums = segment.load().sums
+    data = segment.read_chunk(chunk - 1)
+    if data is None or not sums.known[chunk - 1] or crc32c(data) != sums.crcs[chunk - 1]:
+        return None
+    return crc32c(data, sums.chains[chunk - 1])
+
+
+def _learn_sums(segment: Segment, chunks: range) -> None:
+    """Give chunks without a sum the one of their repaired bytes, where a chain supports it."""
+    sums = segment.load().sums
+    for chunk in chunks:
+        if sums.known[chunk]:
+            continue
+        before = _chain_before(segment, chunk)
+        data = segment.read_chunk(chunk)
+        is_last = chunk + 1 == len(sums.crcs)
+        if before is None or data is None or not (is_last or sums.known[chunk + 1]):
+            continue
+        if crc32c(data, before) == sums.chain_after(chunk):
+            sums.crcs[chunk], sums.chains[chunk] = crc32c(data), before
+            sums.known[chunk] = 1
+            segment.sums_saved = min(segment.sums_saved, chunk)
+            segment.dirty = True
+
+
+def _remaining(
+    segment: Segment, start: int, end: int, position: int, length: int
+) -> tuple[Damage, ...]:
+    tables = segment.load()
+    if not tables.is_whole:
+        segment.forget_tables()
+    try:
+        view, _ = segment.read(position, length, again=True)
+        whole_batches(view, start, 0)
+    except DamagedRange as error:
+        return (Damage(max(start, error.start_offset), error.end_offset, error.reason),)
+    except BadBatch as error:
+        return (Damage(start, end, str(error)),)
+    return ()
