@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from raftline.cli.session import Session, table
+from raftline.cli.times import show_time
 from raftline.config.quantities import parse_bytes, parse_duration_ms, show_bytes, show_duration
 
 commands = typer.Typer(help="Topics: create, list, show, set, delete.", no_args_is_help=True)
@@ -39,14 +40,14 @@ def list_topics(context: typer.Context) -> None:
     """List all topics."""
     session: Session = context.obj
     topics = session.client.topics()
-    rows = table("topic", ">partitions", ">replicas", "retention", "state")
+    rows = table("topic", ">partitions", ">replicas", "retention", "created")
     for topic in topics:
         rows.add_row(
             topic["name"],
-            str(len(topic["partitions"])),
+            str(topic["num_partitions"]),
             str(topic["replication_factor"]),
             _retention(topic["settings"]),
-            _state(topic["partitions"]),
+            show_time(topic["created_ms"]),
         )
     session.table({"topics": topics}, rows)
 
@@ -143,11 +144,6 @@ def _retention(settings: dict[str, Any]) -> str:
     if "retention_bytes" in settings:
         parts.append(show_bytes(int(settings["retention_bytes"])))
     return " or ".join(parts)
-
-
-def _state(partitions: list[dict[str, Any]]) -> str:
-    bad = [f"{row['partition']}: {row['state']}" for row in partitions if row["state"] != "ok"]
-    return "; ".join(bad[:3]) or "ok"
 
 
 def _known(number: int) -> str:

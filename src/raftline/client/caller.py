@@ -27,6 +27,7 @@ from raftline.model.errors import (
     TimedOut,
     Unavailable,
 )
+from raftline.model.limits import WAIT_MS_MAX
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 TIMEOUT_MS = 15_000
@@ -110,7 +111,8 @@ class Caller:
 
     def _once(self, method: str, path: str, data: bytes | None, left_ms: float) -> Reply:
         connection = self._connect(left_ms)
-        headers = {TIMEOUT_HEADER: str(int(left_ms))}
+        # A node adds the wait of a long poll itself.
+        headers = {TIMEOUT_HEADER: str(max(1, int(min(left_ms, self.timeout_ms, WAIT_MS_MAX))))}
         if data is not None:
             headers["Content-Type"] = "application/json"
         try:

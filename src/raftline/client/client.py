@@ -16,9 +16,9 @@ from raftline.client.messages import Message, from_json, put_bytes
 class Sent(msgspec.Struct, frozen=True):
     """What became of one message: a place, or the reason why not."""
 
-    id: str = ""
-    partition: int = -1
-    offset: int = -1
+    id: str | None = None
+    partition: int | None = None
+    offset: int | None = None
     error: dict[str, Any] | str | None = None
 
 
@@ -50,7 +50,7 @@ class Client:
         self._caller.close()
 
     def topics(self) -> list[dict[str, Any]]:
-        """Return all topics."""
+        """Return all topics, without their partitions."""
         return self._caller.call("GET", "/v1/topics")["topics"]
 
     def topic(self, name: str) -> Reply:

@@ -30,6 +30,7 @@ NODES_FILE = "nodes.json"
 READY_MS_MAX = 60_000
 STOP_MS_MAX = 10_000
 POLL_MS = 20
+HEALTH_MS_MAX = 50
 LOG_LINES_SHOWN = 8
 DEFAULT_PORTS = {"http": 8080, "grpc": 9000, "kafka": 9092, "peer": 7000}
 PORT_STEPS = {"http": 0, "grpc": 1000, "kafka": 2000, "peer": 3000}
@@ -299,15 +300,9 @@ def _check_ports(node: LocalNode) -> None:
 
 def _serving(node: LocalNode) -> int:
     """Return the number the catalog gave a node that is ready; 0 while it is not."""
-    with Client(node.http, timeout_ms=50) as client:
+    with Client(node.http, timeout_ms=HEALTH_MS_MAX) as client:
         try:
-            if not client.health().get("ready"):
-                return 0
-        except RaftlineError:
-            return 0
-    with Client(node.http, timeout_ms=2_000) as client:
-        try:
-            return int(client.cluster()["node"])
+            return int(client.health()["node"])
         except (RaftlineError, KeyError):
             return 0
 

@@ -15,6 +15,8 @@ PARTITIONS = [
 ]  # fmt: skip
 TOPIC = {
     "name": "orders",
+    "num_partitions": 2,
+    "created_ms": 1_769_860_800_000,
     "replication_factor": 3,
     "settings": {"retention_ms": 604_800_000},
     "partitions": PARTITIONS,
@@ -186,7 +188,7 @@ def test_produce_says_which_messages_failed(raftline, tmp_path) -> None:
     wrong = {"code": "over_limit", "message": "too much", "hint": "less"}
     rows = [
         {"id": "x", "partition": 0, "offset": 0, "error": None},
-        {"id": "", "partition": -1, "offset": -1, "error": wrong},
+        {"id": None, "partition": None, "offset": None, "error": wrong},
         {"id": "z", "partition": 0, "offset": 1, "error": None},
     ]
     with ScriptedServer(lambda *_: (200, {"results": rows})) as server:

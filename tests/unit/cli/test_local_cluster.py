@@ -75,9 +75,11 @@ def test_a_reused_pid_is_not_our_node(tmp_path: Path) -> None:
 
 def test_a_process_is_known_by_its_arguments(tmp_path: Path) -> None:
     node = planned(tmp_path, 1).nodes[0]
-    wait = "import sys; sys.stdin.read()"
+    wait = "import sys; print('up', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", wait, "serve", *node.arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdout.readline() == b"up\n"
         assert is_running(msgspec.structs.replace(node, pid=process.pid))
         process.communicate()
     assert not is_running(msgspec.structs.replace(node, pid=process.pid))
