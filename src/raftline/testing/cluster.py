@@ -16,7 +16,7 @@ the same calls give the same run, to the last byte.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -562,7 +562,7 @@ def cluster(
     *,
     settings: Settings | None = None,
     build: Build = production_node,
-) -> Iterator[SimCluster]:
+) -> Generator[SimCluster]:
     """Start a simulated cluster and wait until every node is ready.
 
     Raises SimError on leaving if a node had an exception that nobody caught.

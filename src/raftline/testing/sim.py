@@ -16,7 +16,7 @@ import msgspec
 from raftline.model.errors import RaftlineError
 from raftline.testing.checker import RECOVERY_MS_MAX, Verdict, check
 from raftline.testing.cluster import SimCluster, SimError, production_node
-from raftline.testing.faults import FAULTS, Nemesis
+from raftline.testing.faults import FAULTS, Nemesis, Strike
 from raftline.testing.history import Final, History, Op, ReplicaLog
 from raftline.testing.hosts import Build
 from raftline.testing.workload import Workload, WorkloadSettings
@@ -35,6 +35,7 @@ class Plan(msgspec.Struct, frozen=True):
     operations: int = 2_000
     nodes: int = 3
     workload: WorkloadSettings = WorkloadSettings()
+    faults: tuple[str, ...] = ()  # only these classes; none named: all of them
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -61,7 +62,9 @@ class Simulation:
         self.workload = Workload(
             self.cluster, self.cluster.world.fork_rng(), self.history, self.plan.workload
         )
-        self.nemesis = Nemesis(self.cluster, self.workload, self.cluster.world.fork_rng())
+        self.nemesis = Nemesis(
+            self.cluster, self.workload, self.cluster.world.fork_rng(), _classes(self.plan)
+        )
         self.final = Final()
         self._rng = rng
 
@@ -223,6 +226,13 @@ class Simulation:
         )
 
 
+def _classes(plan: Plan) -> dict[str, Strike]:
+    unknown = [name for name in plan.faults if name not in FAULTS]
+    if unknown:
+        raise SimError(f"no class of fault is called {unknown[0]!r}; there are {', '.join(FAULTS)}")
+    return {name: FAULTS[name] for name in plan.faults or FAULTS}
+
+
 def run_seed(seed: int, plan: Plan | None = None, build: Build | None = None) -> Report:
     """Run one seed."""
     return Simulation(seed, plan, build).run()
@@ -264,7 +274,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     first = options.seed if options.seed is not None else options.first
     seeds = range(first, first + (1 if options.seed is not None else options.seeds))
-    plan = Plan(seconds=options.seconds, operations=options.operations)
+    faults = tuple(name.strip() for name in options.faults.split(",") if name.strip())
+    plan = Plan(seconds=options.seconds, operations=options.operations, faults=faults)
     say = sys.stdout.write
 
     def told(report: Report) -> None:
@@ -278,11 +289,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
 
     reports = run_seeds(seeds, plan, options.jobs, told)
-    return _sum_up(reports, say)
+    return _sum_up(reports, faults or tuple(FAULTS), say)
 
 
-def _sum_up(reports: list[Report], say: Callable[[str], object]) -> int:
-    counts = count_faults(reports)
+def _sum_up(reports: list[Report], classes: tuple[str, ...], say: Callable[[str], object]) -> int:
+    counts = {name: count for name, count in count_faults(reports).items() if name in classes}
     say("faults by class:\n")
     for name, count in counts.items():
         say(f"  {count:6} {name}\n")
@@ -306,6 +317,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--seconds", type=float, default=60.0, help="simulated seconds per seed")
     parser.add_argument("--operations", type=int, default=2_000, help="calls of clients per seed")
+    parser.add_argument("--faults", default="", help="only these classes, by comma")
     parser.add_argument("--verbose", action="store_true", help="tell the story of each seed")
     return parser.parse_args(arguments)
 
