@@ -113,7 +113,18 @@ def _introduce(session: Session, cluster: LocalCluster) -> None:
     for node in cluster.nodes:
         rows.add_row(str(node.id), node.name, str(node.pid), node.http, node.peer, node.log)
     console().print(rows)
-    _say(session, f"try:  raftline --server {cluster.nodes[0].http} produce orders -m hello")
+    server = cluster.nodes[0].http
+    command = f"{_program()} --server {server}"
+    _say(session, f"try:  {command} produce orders -m hello; {command} consume orders")
+    _say(session, f"or:   curl {server}/v1/cluster")
+
+
+def _program() -> str:
+    """Return the command as it can be typed here: people run it from a checkout too."""
+    started = Path(sys.argv[0])
+    if started.name != "raftline" or len(started.parts) == 1:
+        return "raftline"
+    return str(started)
 
 
 def _watch(session: Session, cluster: LocalCluster) -> int:
