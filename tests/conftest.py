@@ -51,3 +51,18 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     refuse_unlisted_skip(report)
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Sum up, over all workers, the faults the simulated seeds met."""
+    totals: dict[str, int] = {}
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, value in report.user_properties:
+                if name == "faults by class" and isinstance(value, dict):
+                    for fault, count in value.items():
+                        totals[fault] = totals.get(fault, 0) + int(count)
+    if totals:
+        terminalreporter.section("simulated faults by class")
+        for fault, count in sorted(totals.items()):
+            terminalreporter.write_line(f"{count:6} {fault}")
