@@ -168,7 +168,8 @@ class Routed:
             self._done(answer)  # O1
 
     def _retry(self, error: RaftlineError) -> None:
-        self._error = error
+        if self._error is None or not self._error.unknown:
+            self._error = error  # once it may have been done, no later refusal says otherwise
         wait = RETRY_MS[min(self._attempts, len(RETRY_MS) - 1)]
         self._attempts += 1
         if self._router.clock.mono_ms() + wait >= self._deadline:
