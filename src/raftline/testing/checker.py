@@ -19,7 +19,6 @@ from raftline.testing.history import Final, History, Op, ReplicaLog
 LATE_MS = 500.0  # a call may end this much after its timeout
 RECOVERY_MS_MAX = 10_000.0
 BOOT_MS_MAX = 10_000.0
-ALWAYS_WRONG = ("not_leader", "internal")  # a forwarder hides the first, the second is a bug
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -407,12 +406,17 @@ def _p9(history: History, final: Final, logs: dict[str, _Log]) -> Iterator[Viola
         yield Violation("P9", f"empty directories did not become a cluster in {BOOT_MS_MAX} ms")
     for op in history.ops:
         code = op.error.partition(":")[0]
-        if op.outcome == "refused" and code in ALWAYS_WRONG:
+        if op.outcome == "refused" and (code == "internal" or (code == "not_leader" and _soon(op))):
             yield Violation("P9", f"{op.node} did not take the call: {op.error}", _evidence(op))
         elif op.calm and op.outcome == "refused":
             yield Violation(
                 "P9", f"with all well {op.node} refused a call: {op.error}", _evidence(op)
             )
+
+
+def _soon(op: Op) -> bool:
+    """Say whether a call was given up long before its timeout, so that forwarding was not tried."""
+    return op.ended_ms - op.invoked_ms < op.timeout_ms / 2
 
 
 def _p10(history: History, final: Final, logs: dict[str, _Log]) -> Iterator[Violation]:
