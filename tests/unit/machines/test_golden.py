@@ -1,0 +1,88 @@
+"""Golden bytes: every command tag, for ever.
+
+A file in golden/ is what an entry of that command looks like on disks that exist. A changed byte
+means that old logs are read differently. ``--rewrite`` is for new commands only.
+"""
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from raftline.machines.catalog import commands as catalog
+from raftline.machines.partition import commands as partition
+from raftline.model.batch import BatchInfo
+
+GOLDEN = Path(__file__).parent / "golden"
+ITEMS = [
+    (b"first batch", BatchInfo(11, 3, 2, 100, 102, 7, 1, 5)),
+    (b"second", BatchInfo(6, 1, 0, 100, 2**41)),
+]
+PARTITION = [
+    partition.Trim(5, 1000),
+    partition.SetFeatureLevel(1, 1000),
+    partition.Noop(1000),
+]
+SPECS = (
+    catalog.NodeSpec(1, "a", "d1", "a:7000", "a:8080", "a:9000", "a:9092", "r1"),
+    catalog.NodeSpec(2, "b", "d2", "b:7000"),
+)
+CATALOG = [
+    catalog.Found("c1", SPECS, 1000),
+    catalog.AdmitNode("c", "d3", "c:7000", "c:8080", "c:9000", "c:9092", "r2", 1000),
+    catalog.LeaveNode(2, force=True, at_ms=1000),
+    catalog.DropNode(2, 1000),
+    catalog.ReplaceNode(2, 3, 1000),
+    catalog.CreateTopic("orders", "u1", 6, 3, {"headers": True, "partitioner": "crc32"}, 1000),
+    catalog.DeleteTopic("orders", 1000),
+    catalog.SetTopic("orders", {"retention_ms": 5}, ("headers",), 1000),
+    catalog.AddPartitions("orders", 9, 1000),
+    catalog.MoveReplica(100, 1, 2, 1000),
+    catalog.ReplaceReplica(100, 1, 1 << 24 | 1, 1000),
+    catalog.ForceReplicas(100, (1 << 24 | 1, 2 << 24), 1000),
+    catalog.AllocateProducers(10, 1000),
+    catalog.SetFeatureLevel(1, 1000),
+]
+
+
+def tag(command: object) -> str:
+    return type(command).__struct_config__.tag
+
+
+def same(name: str, data: bytes, rewrite: bool) -> None:
+    path = GOLDEN / f"{name}.hex"
+    text = "\n".join(data.hex()[at : at + 96] for at in range(0, len(data.hex()), 96)) + "\n"
+    if rewrite:
+        path.write_text(text)
+    assert path.read_text() == text, f"{name}: entries on disk are read differently now"
+
+
+def test_append(rewrite: bool):
+    data = partition.encode_append(1000, ITEMS)
+    same("partition-append", data, rewrite)
+    view = partition.decode_append(data)
+    assert (view.at_ms, view.flags, view.extension) == (1000, 0, b"")
+    assert view.rows == [(11, 3, 102, 7, 5, 1), (6, 1, 2**41, -1, -1, -1)]
+    assert data[view.body :] == b"first batchsecond"
+    assert len(data) == partition.append_bytes(2, 17)
+
+
+@pytest.mark.parametrize("command", PARTITION, ids=tag)
+def test_partition(command, rewrite: bool):
+    data = partition.encode_command(command)
+    same(f"partition-{tag(command)}", data, rewrite)
+    assert partition.decode_command(data) == command
+
+
+@pytest.mark.parametrize("command", CATALOG, ids=tag)
+def test_catalog(command, rewrite: bool):
+    data = catalog.encode_command(command)
+    same(f"catalog-{tag(command)}", data, rewrite)
+    assert catalog.decode_command(data) == command
+
+
+def test_none_is_left_out():
+    assert {type(c) for c in CATALOG} == set(get_args(catalog.Command))
+    assert {type(c) for c in PARTITION} == set(get_args(partition.Command))
+    names = {f"catalog-{tag(c)}" for c in CATALOG} | {f"partition-{tag(c)}" for c in PARTITION}
+    assert {path.stem for path in GOLDEN.glob("*.hex")} == names | {"partition-append"}
