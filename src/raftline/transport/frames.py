@@ -27,17 +27,18 @@ POOL_BYTES_MAX = 32 << 20
 
 
 class BufferPool:
-    """Big receive buffers that are not in use, by size (powers of two). Bounded."""
+    """Receive buffers that are not in use, by size (powers of two). Bounded."""
 
-    __slots__ = ("_bytes", "_free")
+    __slots__ = ("_bytes", "_free", "_least_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, least_bytes: int = BUFFER_BYTES) -> None:
         self._free: dict[int, list[bytearray]] = {}
         self._bytes = 0
+        self._least_bytes = least_bytes
 
     def take(self, bytes_min: int) -> bytearray:
         """Return a buffer of at least ``bytes_min`` bytes; its content is left over."""
-        size = max(BUFFER_BYTES, 1 << (bytes_min - 1).bit_length())
+        size = max(self._least_bytes, 1 << (bytes_min - 1).bit_length())
         free = self._free.get(size)
         if not free:
             return bytearray(size)

@@ -22,11 +22,12 @@ Costs
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import cast
 
 import msgspec
 
 from raftline.model.limits import FRAME_BYTES_MAX, LINK_QUEUE_BYTES_MAX
+from raftline.telemetry.log import LogEvent
 from raftline.transport.addresses import bind, parse
 from raftline.transport.frames import BufferPool, FrameReader
 from raftline.transport.ports import LinkEvents
@@ -39,14 +40,6 @@ LINGER_MS_MAX = 1_000  # for what is queued when a link is closed
 UNSENT_BYTES_MAX = {"control": LINK_QUEUE_BYTES_MAX - FRAME_BYTES_MAX, "bulk": 16 << 20}  # T4
 LINKS_MAX = 4_096
 NOBODY = Hello(format=0, cluster="", node=0, name="", directory="", process="", address="")
-
-
-class Log(Protocol):
-    """Where events of the network are told: a name and fields."""
-
-    def __call__(self, level: str, event: str, /, **fields: object) -> None:
-        """Write one line."""
-        ...
 
 
 class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -285,7 +278,7 @@ class TcpNetwork:
         self,
         loop: asyncio.AbstractEventLoop,
         listen_address: str,
-        log: Log,
+        log: LogEvent,
         events: LinkEvents | None = None,
     ) -> None:
         self.loop = loop

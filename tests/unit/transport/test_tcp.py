@@ -20,6 +20,10 @@ def hello(name: str, **changes: object) -> Hello:
     return msgspec.structs.replace(base, **changes)
 
 
+def sealed(body: bytes) -> bytes:
+    return seal((body,)) + body
+
+
 class Events:
     """A node's ears: writes down what it hears, and lets a test wait for it."""
 
@@ -54,7 +58,7 @@ class Events:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(8):
-            while not condition():
+            while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
 
 
@@ -258,12 +262,12 @@ def test_the_lane_is_the_callers_on_both_sides(run: Run) -> None:
 GARBAGE = {
     "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     "zeros": bytes(64),
-    "no hello": seal((b"\xc1\xc1",)) + b"\xc1\xc1",
-    "bad utf-8": (lambda b: seal((b,)) + b)(b"\x81\xa1\xff\x01"),
+    "no hello": sealed(b"\xc1\xc1"),
+    "bad utf-8": sealed(b"\x81\xa1\xff\x01"),
     "checksum": struct.pack(">II", 3, 1) + b"abc",
-    "other format": (lambda b: seal((b,)) + b)(msgspec.msgpack.encode(hello("x", format=99))),
-    "other lane": (lambda b: seal((b,)) + b)(msgspec.msgpack.encode(hello("x", lane="fast"))),
-    "missing field": (lambda b: seal((b,)) + b)(msgspec.msgpack.encode({"format": 1})),
+    "other format": sealed(msgspec.msgpack.encode(hello("x", format=99))),
+    "other lane": sealed(msgspec.msgpack.encode(hello("x", lane="fast"))),
+    "missing field": sealed(msgspec.msgpack.encode({"format": 1})),
 }
 
 

@@ -1,0 +1,61 @@
+"""Errors in the words of each protocol: the only mapping.
+
+A row per leaf of the tree in model/errors.py. ``kafka`` is the number of the Kafka protocol,
+``sqs`` the name of the query error (None: never seen there), ``grpc`` the status name, ``http``
+the status, ``exit`` the exit code of the command line. Whether a retry may help is the class's own
+business.
+"""
+
+import msgspec
+
+from raftline.model import errors as e
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One error as four protocols and the command line say it."""
+
+    http: int
+    exit: int
+    grpc: str
+    kafka: int
+    sqs: str | None = None
+
+
+ERROR_TABLE: dict[type[e.RaftlineError], Row] = {
+    e.UnknownTopic: Row(404, 4, "NOT_FOUND", 3, "QueueDoesNotExist"),
+    e.UnknownPartition: Row(404, 4, "NOT_FOUND", 3, "QueueDoesNotExist"),
+    e.OffsetOutOfRange: Row(416, 4, "OUT_OF_RANGE", 1),
+    e.UnknownNode: Row(404, 4, "NOT_FOUND", 42, "InvalidParameterValue"),
+    e.UnknownRoute: Row(404, 4, "UNIMPLEMENTED", 42, "InvalidAction"),
+    e.UnknownMethod: Row(405, 2, "UNIMPLEMENTED", 35, "InvalidAction"),
+    e.InvalidTopic: Row(400, 2, "INVALID_ARGUMENT", 17, "InvalidAddress"),
+    e.InvalidArgument: Row(400, 2, "INVALID_ARGUMENT", 42, "InvalidParameterValue"),
+    e.CorruptBatch: Row(400, 2, "INVALID_ARGUMENT", 2, "InvalidMessageContents"),
+    e.BatchTooLarge: Row(413, 2, "INVALID_ARGUMENT", 10, "BatchRequestTooLong"),
+    e.NotEnoughNodes: Row(400, 6, "FAILED_PRECONDITION", 38, "InvalidParameterValue"),
+    e.TopicExists: Row(409, 5, "ALREADY_EXISTS", 36, "QueueNameExists"),
+    e.NodeExists: Row(409, 5, "ALREADY_EXISTS", 42),
+    e.AlreadyBootstrapped: Row(409, 6, "FAILED_PRECONDITION", 42),
+    e.WrongCluster: Row(409, 6, "FAILED_PRECONDITION", 104),
+    e.WrongDirectory: Row(409, 6, "FAILED_PRECONDITION", 104),
+    e.NewerFormat: Row(409, 6, "FAILED_PRECONDITION", 35),
+    e.OutOfOrder: Row(409, 6, "FAILED_PRECONDITION", 45),
+    e.FencedProducer: Row(409, 6, "FAILED_PRECONDITION", 47),
+    e.UnknownProducer: Row(409, 6, "FAILED_PRECONDITION", 59),
+    e.OverLimit: Row(429, 8, "RESOURCE_EXHAUSTED", 44, "OverLimit"),
+    e.NotLeader: Row(503, 7, "UNAVAILABLE", 6, "RequestThrottled"),
+    e.NoLeader: Row(503, 7, "UNAVAILABLE", 5, "RequestThrottled"),
+    e.NoQuorum: Row(503, 7, "UNAVAILABLE", 19, "RequestThrottled"),
+    e.NotReady: Row(503, 7, "UNAVAILABLE", 8, "RequestThrottled"),
+    e.ShuttingDown: Row(503, 7, "UNAVAILABLE", 8, "RequestThrottled"),
+    e.DiskFull: Row(507, 8, "RESOURCE_EXHAUSTED", 56, "RequestThrottled"),
+    e.StorageFault: Row(503, 7, "UNAVAILABLE", 56, "RequestThrottled"),
+    e.Damaged: Row(503, 7, "UNAVAILABLE", 56, "RequestThrottled"),
+    e.TimedOut: Row(504, 7, "DEADLINE_EXCEEDED", 7, "RequestThrottled"),
+    e.Internal: Row(500, 1, "INTERNAL", -1, "InternalFailure"),
+}
+
+
+def row_of(error: e.RaftlineError) -> Row:
+    """Return the row of ``error``; one without a row is a bug and says so to the caller."""
+    return ERROR_TABLE.get(type(error)) or ERROR_TABLE[e.Internal]

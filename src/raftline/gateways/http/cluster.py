@@ -1,0 +1,145 @@
+"""The cluster over HTTP: health, status, membership, the check that all replicas agree."""
+
+from typing import Any
+
+import msgspec
+
+from raftline.gateways.http import replies
+from raftline.gateways.http.connection import Exchange
+from raftline.gateways.http.routes import Request, Router
+from raftline.gateways.http.topics import decode
+from raftline.gateways.ports import Calls
+from raftline.model.calls import Verified
+
+Node = int | str  # number or name
+
+
+class Add(msgspec.Struct, forbid_unknown_fields=True):
+    """Let a node join."""
+
+    name: str
+    address: str
+
+
+class Remove(msgspec.Struct, forbid_unknown_fields=True):
+    """Take a node out."""
+
+    node: Node
+    force: bool = False
+
+
+class Replace(msgspec.Struct, forbid_unknown_fields=True):
+    """Put one node in the place of another."""
+
+    node: Node
+    by: Node
+
+
+class Move(msgspec.Struct, forbid_unknown_fields=True):
+    """Move a replica."""
+
+    topic: str
+    partition: int
+    from_node: Node
+    to_node: Node
+
+
+class Transfer(msgspec.Struct, forbid_unknown_fields=True):
+    """Hand leadership over."""
+
+    topic: str
+    partition: int
+    to_node: Node
+
+
+class Recover(msgspec.Struct, forbid_unknown_fields=True):
+    """Go on after a majority is gone."""
+
+    accept_loss: bool = False
+
+
+ADMIN: dict[str, tuple[type[msgspec.Struct], str]] = {
+    "add": (Add, '{"name": "node-4", "address": "127.0.0.1:7003"}'),
+    "remove": (Remove, '{"node": 3}'),
+    "replace": (Replace, '{"node": 3, "by": 4}'),
+    "move": (Move, '{"topic": "orders", "partition": 0, "from_node": 1, "to_node": 4}'),
+    "transfer": (Transfer, '{"topic": "orders", "partition": 0, "to_node": 2}'),
+    "recover": (Recover, '{"accept_loss": true}'),
+}
+
+
+class ClusterRoutes:
+    """The routes that look at the cluster as a whole, or change it."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def add_to(self, router: Router) -> None:
+        """Add the routes."""
+        router.add("GET", "/", self.welcome)
+        router.add("GET", "/health", self.health)
+        router.add("GET", "/v1/cluster", self.status)
+        router.add("POST", "/v1/cluster/verify", self.verify)
+        for verb in ADMIN:
+            router.add("POST", f"/v1/cluster/{verb}", self.change)
+        router.add("GET", "/shards-info", self.shards, query="topics")
+
+    def welcome(self, exchange: Exchange, request: Request) -> None:
+        """Say what this is."""
+        status = self._calls.status()
+        text = f"Raftline node {status.name}: the API is under /v1, the state under /v1/cluster.\n"
+        exchange.send(text.encode(), content_type=replies.TEXT)
+
+    def health(self, exchange: Exchange, request: Request) -> None:
+        """Say whether this node takes work."""
+        status = self._calls.status()
+        body = {
+            "status": "ready" if status.ready else "not ready",
+            "reason": status.reason,
+            "node": status.node,
+            "name": status.name,
+        }
+        exchange.json(body, 200 if status.ready else 503)
+
+    def status(self, exchange: Exchange, request: Request) -> None:
+        """Show nodes, topics and health as this node sees them."""
+        status: dict[str, Any] = msgspec.to_builtins(self._calls.status())
+        exchange.json({**status, "topics": self._calls.catalog().topics})
+
+    def verify(self, exchange: Exchange, request: Request) -> None:
+        """Compare all replicas of all shards."""
+
+        def answer(verified: Verified) -> None:
+            exchange.json(verified)
+
+        self._calls.verify(request.timeout_ms, exchange.then(answer))
+
+    def change(self, exchange: Exchange, request: Request) -> None:
+        """Run an administrative command."""
+        verb = request.path.strip("/").rpartition("/")[2]
+        kind, example = ADMIN[verb]
+        arguments = msgspec.structs.asdict(decode(request.body, kind, example))
+        self._calls.command(
+            f"cluster.{verb}", arguments, request.timeout_ms, exchange.then(exchange.json)
+        )
+
+    def shards(self, exchange: Exchange, request: Request) -> None:
+        """Show who leads and who holds each partition (``?topics=a,b``: of these topics)."""
+        wanted = request.query.get("topics")
+        names = None if wanted is None else wanted.split(",")
+        catalog = self._calls.catalog()
+        shards = [
+            {
+                "topic": topic.name,
+                "partition": row.partition,
+                "shard": row.shard,
+                "leader": row.leader,
+                "replicas": row.replicas,
+            }
+            for topic in catalog.topics
+            if names is None or topic.name in names
+            for row in topic.partitions
+        ]
+        exchange.json({"shards": shards, "nodes": catalog.nodes})

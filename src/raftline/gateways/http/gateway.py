@@ -1,0 +1,63 @@
+"""The HTTP gateway: routes and server put together on a node."""
+
+import asyncio
+import socket
+
+from raftline.config.settings import Settings
+from raftline.gateways.http.cluster import ClusterRoutes
+from raftline.gateways.http.messages import MessageRoutes
+from raftline.gateways.http.routes import Router
+from raftline.gateways.http.server import HttpServer
+from raftline.gateways.http.topic_finder import TopicFinder
+from raftline.gateways.http.topics import TopicRoutes
+from raftline.gateways.ports import Calls
+from raftline.model.limits import WAIT_MS_MAX
+from raftline.node.ports import Clock
+from raftline.telemetry.log import LogEvent
+
+
+class HttpGateway:
+    """Speaks HTTP for one node, on the node's loop."""
+
+    __slots__ = ("server",)
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        calls: Calls,
+        settings: Settings,
+        log: LogEvent,
+    ) -> None:
+        limits = settings.limits
+        finder = TopicFinder(clock, calls, auto_create=settings.topics.auto_create)
+        router = Router(limits.timeout_ms, WAIT_MS_MAX)
+        MessageRoutes(
+            clock,
+            calls,
+            finder,
+            batch_bytes_max=limits.batch_bytes_max,
+            reply_bytes_max=limits.reply_bytes_max,
+        ).add_to(router)
+        TopicRoutes(calls).add_to(router)
+        ClusterRoutes(calls).add_to(router)
+        self.server = HttpServer(
+            loop,
+            router.route,
+            log,
+            connections_max=limits.connections_max,
+            request_bytes_max=limits.request_bytes_max,
+            inflight_bytes_max=limits.connection_bytes_max,
+        )
+
+    async def start(self, listener: socket.socket) -> None:
+        """Serve on a listening socket (transport.addresses.bind)."""
+        await self.server.start(listener)
+
+    def stop_listening(self) -> None:
+        """Take no new connection; requests that are here are answered."""
+        self.server.stop_listening()
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        self.server.close()

@@ -1,0 +1,154 @@
+"""One message between JSON and a batch.
+
+Text that is not UTF-8 travels as base64 in a field of its own; a header that comes more than once
+has a list of values.
+"""
+
+import binascii
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from raftline.gateways.message_ids import message_id
+from raftline.model.errors import InvalidArgument, OverLimit
+from raftline.model.limits import HEADER_BYTES_MAX, HEADERS_MAX, KEY_BYTES_MAX
+from raftline.model.message import Header, Message, NewMessage
+
+MESSAGE_BYTES = 32  # what a message weighs in a batch besides its key, value and headers
+TIMESTAMP_MS_MAX = 1 << 50
+LATER = "comes with the work queue (order 2)"
+
+HeaderValues = str | list[str | None] | None
+
+
+class NewItem(msgspec.Struct, forbid_unknown_fields=True):
+    """One message as a client sends it."""
+
+    value: str | UnsetType | None = UNSET
+    value_base64: str | UnsetType = UNSET
+    key: str | None = None
+    key_base64: str | UnsetType = UNSET
+    headers: dict[str, HeaderValues] | None = None
+    headers_base64: dict[str, str] | None = None
+    timestamp: int | None = None
+    partition: int | None = None
+    priority: Any = None
+    delay: Any = None
+    deliverAt: Any = None  # noqa: N815
+    dedup_key: Any = None
+
+
+class ReadItem(msgspec.Struct, gc=False):
+    """One message as a client reads it."""
+
+    id: str
+    offset: int
+    timestamp: int
+    key: str | None
+    value: str | None
+    headers: dict[str, HeaderValues]
+    key_base64: str | UnsetType = UNSET
+    value_base64: str | UnsetType = UNSET
+    headers_base64: dict[str, str] | UnsetType = UNSET
+
+
+def to_message(item: NewItem, now_ms: int) -> NewMessage:
+    """Return the message to seal. Raises RaftlineError."""
+    for name in ("priority", "delay", "deliverAt", "dedup_key"):
+        if getattr(item, name) is not None:
+            raise InvalidArgument(f"{name} {LATER}", f"send the message without {name} for now")
+    timestamp_ms = now_ms if item.timestamp is None else item.timestamp
+    if not 0 <= timestamp_ms <= TIMESTAMP_MS_MAX:
+        raise InvalidArgument(f"timestamp {timestamp_ms} is out of bounds", "Unix milliseconds")
+    key = item.key.encode() if item.key is not None else None
+    if item.key_base64 is not UNSET:
+        key = _base64("key_base64", item.key_base64)
+    if key is not None and len(key) > KEY_BYTES_MAX:
+        raise OverLimit("bytes of a key", len(key), KEY_BYTES_MAX)
+    return key, _value(item), _headers(item), timestamp_ms
+
+
+def _value(item: NewItem) -> bytes | None:
+    if item.value_base64 is not UNSET:
+        if item.value is not UNSET and item.value is not None:
+            raise InvalidArgument("value and value_base64 are both there", "send one of them")
+        return _base64("value_base64", item.value_base64)
+    if item.value is UNSET:
+        raise InvalidArgument("the message has no value", "send value or value_base64")
+    return None if item.value is None else item.value.encode()
+
+
+def _headers(item: NewItem) -> list[Header]:
+    headers: list[Header] = []
+    for name, values in (item.headers or {}).items():
+        for value in values if isinstance(values, list) else [values]:
+            content = None if value is None else value.encode()
+            headers.append((name, content))
+    for name, text in (item.headers_base64 or {}).items():
+        headers.append((name, _base64(f"headers_base64.{name[:40]}", text)))
+    if len(headers) > HEADERS_MAX:
+        raise OverLimit("headers of a message", len(headers), HEADERS_MAX)
+    size = sum(len(name.encode()) + len(value or b"") for name, value in headers)
+    if size > HEADER_BYTES_MAX:
+        raise OverLimit("bytes of a message's headers", size, HEADER_BYTES_MAX)
+    return headers
+
+
+def _base64(name: str, text: str) -> bytes:
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError as error:
+        raise InvalidArgument(f"{name} is not base64: {error}") from error
+
+
+def size_of(message: NewMessage) -> int:
+    """Return about how many bytes ``message`` takes in a batch, rather too many."""
+    key, value, headers, _ = message
+    size = MESSAGE_BYTES + len(key or b"") + len(value or b"")
+    return size + sum(len(n) * 3 + len(v or b"") + 10 for n, v in headers) if headers else size
+
+
+def to_item(topic: str, partition: int, message: Message) -> ReadItem:
+    """Return ``message`` as a client reads it."""
+    item = ReadItem(
+        message_id(topic, partition, message.offset),
+        message.offset,
+        message.timestamp_ms,
+        None,
+        None,
+        {},
+    )
+    if message.key is not None:
+        try:
+            item.key = message.key.decode()
+        except UnicodeDecodeError:
+            item.key_base64 = _to_base64(message.key)
+    if message.value is not None:
+        try:
+            item.value = message.value.decode()
+        except UnicodeDecodeError:
+            item.value_base64 = _to_base64(message.value)
+    for name, value in message.headers:
+        _put_header(item, name, value)
+    return item
+
+
+def _put_header(item: ReadItem, name: str, value: bytes | None) -> None:
+    """Put one header in; a name that comes again gets a list of values."""
+    try:
+        text = None if value is None else value.decode()
+    except UnicodeDecodeError:
+        if item.headers_base64 is UNSET:
+            item.headers_base64 = {}
+        item.headers_base64[name] = _to_base64(value or b"")
+        return
+    if name not in item.headers:
+        item.headers[name] = text
+        return
+    before = item.headers[name]
+    item.headers[name] = [*before, text] if isinstance(before, list) else [before, text]
+
+
+def _to_base64(value: bytes) -> str:
+    return binascii.b2a_base64(value, newline=False).decode()

@@ -1,0 +1,201 @@
+"""From method and path to what runs.
+
+A pattern is a path whose ``{name}`` segments match anything. Routes are looked up once per new head
+(server.py remembers the result), so a plain list does.
+"""
+
+from collections.abc import Callable
+
+from raftline.gateways.http.connection import (
+    EXCHANGE_BYTES,
+    Exchange,
+    HttpConnection,
+    Known,
+    Run,
+)
+from raftline.gateways.http.head import Fields, RequestLine, parse_query, unquote
+from raftline.model.errors import InvalidArgument, RaftlineError, UnknownMethod, UnknownRoute
+
+TIMEOUT_FIELD = b"raftline-timeout-ms"
+NUMBER_DIGITS_MAX = 19
+
+
+class Request:
+    """A request on its way to a handler: everything parsed but the body."""
+
+    __slots__ = ("body", "fields", "params", "path", "query", "timeout_ms")
+
+    def __init__(
+        self, path: str, params: dict[str, str], query: dict[str, str], fields: Fields
+    ) -> None:
+        self.path = path
+        self.params = params
+        self.query = query
+        self.fields = fields
+        self.timeout_ms = 0
+        self.body = b""
+
+    def with_body(self, body: bytes) -> "Request":
+        """Return a copy for one arrival of this head."""
+        copy = Request(self.path, self.params, self.query, self.fields)
+        copy.timeout_ms = self.timeout_ms
+        copy.body = body
+        return copy
+
+    @property
+    def topic(self) -> str:
+        """Return the topic of the path."""
+        return self.params["topic"]
+
+    @property
+    def partition(self) -> int:
+        """Return the partition of the path. Raises InvalidArgument."""
+        return number_of("partition", self.params["partition"], 0, (1 << 31) - 1)
+
+    def number(self, name: str, default: int, low: int, high: int) -> int:
+        """Return a parameter that is a whole number in ``[low, high]``. Raises InvalidArgument."""
+        text = self.query.get(name)
+        return default if text is None else number_of(name, text, low, high)
+
+    def flag(self, name: str) -> bool:
+        """Return a parameter that is true or false; false if it is not there."""
+        text = self.query.get(name, "false").lower()
+        if text not in {"true", "1", "false", "0"}:
+            raise InvalidArgument(f"{name}={text[:40]!r} is neither true nor false")
+        return text in {"true", "1"}
+
+    def wants(self, content_type: str) -> bool:
+        """Say whether the client asks for this form of answer."""
+        return content_type in self.fields.text(b"accept")
+
+    def carries(self, content_type: str) -> bool:
+        """Say whether the body comes in this form."""
+        return self.fields.text(b"content-type").partition(";")[0].strip().lower() == content_type
+
+
+Handler = Callable[[Exchange, Request], None]
+Prepare = Callable[[Request], Run | None]
+
+
+class _Route:
+    __slots__ = ("handler", "method", "prepare", "query", "segments")
+
+    def __init__(
+        self, method: str, pattern: str, handler: Handler, query: str, prepare: Prepare | None
+    ) -> None:
+        self.method = method
+        self.segments = pattern.split("/")
+        self.handler = handler
+        self.query = {"timeout_ms", *query.split()}
+        self.prepare = prepare
+
+
+class Router:
+    """All routes of the gateway."""
+
+    __slots__ = ("_routes", "_timeout_ms", "_timeout_ms_max")
+
+    def __init__(self, timeout_ms: int, timeout_ms_max: int) -> None:
+        self._routes: list[_Route] = []
+        self._timeout_ms = timeout_ms
+        self._timeout_ms_max = timeout_ms_max
+
+    def add(
+        self,
+        method: str,
+        pattern: str,
+        handler: Handler,
+        *,
+        query: str = "",
+        prepare: Prepare | None = None,
+    ) -> None:
+        """Add a route. ``query`` names the parameters it takes.
+
+        ``prepare`` may turn a head into a faster way than ``handler``, once for all its requests.
+        """
+        self._routes.append(_Route(method, pattern, handler, query, prepare))
+
+    def route(self, line: RequestLine, fields: Fields) -> Run:
+        """Return what runs for this head; a refusal runs too. Raises Refused."""
+        method = "GET" if line.method == "HEAD" else line.method
+        segments = [unquote(part) for part in line.path.split("/")]
+        if len(segments) > 2 and not segments[-1]:
+            segments.pop()  # a slash at the end means nothing
+        allowed: list[str] = []
+        for route in self._routes:
+            params = _match(route.segments, segments)
+            if params is None:
+                continue
+            if route.method == method:
+                return self._prepare(route, line, fields, params)
+            allowed.append(route.method)
+        return _refusing(_not_here(line, allowed), allowed)
+
+    def _prepare(
+        self, route: _Route, line: RequestLine, fields: Fields, params: dict[str, str]
+    ) -> Run:
+        request = Request(line.path, params, parse_query(line.query), fields)
+        try:
+            unknown = sorted(request.query.keys() - route.query)
+            if unknown:
+                taken = ", ".join(sorted(route.query))
+                text = f"{line.path} takes no parameter {unknown[0][:40]!r}"
+                raise InvalidArgument(text, f"parameters here: {taken}")
+            request.timeout_ms = self._timeout_of(request)
+            run = route.prepare(request) if route.prepare is not None else None
+        except RaftlineError as error:
+            return _refusing(error, [])
+        return run or _handling(route.handler, request)
+
+    def _timeout_of(self, request: Request) -> int:
+        text = request.query.get("timeout_ms") or request.fields.text(TIMEOUT_FIELD)
+        if not text:
+            return self._timeout_ms
+        return number_of("timeout_ms", text, 1, self._timeout_ms_max)
+
+
+def number_of(name: str, text: str, low: int, high: int) -> int:
+    """Return ``text`` as a number in ``[low, high]``. Raises InvalidArgument."""
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > NUMBER_DIGITS_MAX:
+        raise InvalidArgument(f"{name}={text[:40]!r} is not a whole number")
+    if not low <= int(text) <= high:
+        raise InvalidArgument(f"{name}={text[:40]} is out of bounds", f"allowed is {low} to {high}")
+    return int(text)
+
+
+def _match(pattern: list[str], segments: list[str]) -> dict[str, str] | None:
+    if len(pattern) != len(segments):
+        return None
+    params: dict[str, str] = {}
+    for want, have in zip(pattern, segments, strict=True):
+        if want.startswith("{"):
+            if not have:
+                return None
+            params[want[1:-1]] = have
+        elif want != have:
+            return None
+    return params
+
+
+def _not_here(line: RequestLine, allowed: list[str]) -> RaftlineError:
+    if allowed:
+        return UnknownMethod(f"{line.method} {line.path[:200]}", ", ".join(allowed))
+    return UnknownRoute(line.path[:200])
+
+
+def _refusing(error: RaftlineError, allowed: list[str]) -> Run:
+    extra = f"Allow: {', '.join(allowed)}\r\n" if allowed else ""
+
+    def run(connection: HttpConnection, known: Known, body: bytes) -> None:
+        Exchange(connection, known, len(body) + EXCHANGE_BYTES).fail(error, extra)
+
+    return run
+
+
+def _handling(handler: Handler, request: Request) -> Run:
+    def run(connection: HttpConnection, known: Known, body: bytes) -> None:
+        exchange = Exchange(connection, known, len(body) + EXCHANGE_BYTES)
+        exchange.guard(handler, exchange, request.with_body(body))
+
+    return run

@@ -1,0 +1,220 @@
+"""The HTTP server: connections, what they share, and the bounds on them.
+
+State
+    The connections; heads that were seen (``wholes`` by all their bytes, ``prefixes`` by the bytes
+    before the digits of a final Content-Length); blocks of header fields that were seen;
+    connections with replies to write in this pass.
+
+Bounds
+    Connections, heads remembered, idle time, time for one request to arrive, time for a client to
+    read its replies. One timer a second watches all of them.
+"""
+
+import asyncio
+import socket
+import traceback
+from collections.abc import Callable
+
+import msgspec
+
+from raftline.gateways.http import replies
+from raftline.gateways.http.connection import HttpConnection, Known, Run
+from raftline.gateways.http.head import (
+    HEAD_BYTES_MAX,
+    Fields,
+    Refused,
+    RequestLine,
+    check,
+    is_closing,
+)
+from raftline.model.errors import Internal, OverLimit, RaftlineError
+from raftline.telemetry.log import LogEvent
+from raftline.transport.frames import BUFFER_BYTES, BufferPool
+
+KNOWN_MAX = 4_096
+KNOWN_BYTES_MAX = 1_024  # a longer head is parsed each time
+TICK_MS = 1_000
+IDLE_TICKS_MAX = 120
+REQUEST_TICKS_MAX = 60  # for a request to arrive whole, and for a client to read its replies
+LINGER_TICKS_MAX = 2
+
+Route = Callable[[RequestLine, Fields], Run]
+
+
+class HttpServer:
+    """Serves requests on the node's loop. ``route`` turns a head into what runs for it."""
+
+    __slots__ = (
+        "_blocks",
+        "_connections",
+        "_connections_max",
+        "_dirty",
+        "_listeners",
+        "_log",
+        "_loop",
+        "_reports",
+        "_route",
+        "_timer",
+        "idle_ticks_max",
+        "inflight_bytes_max",
+        "linger_ticks_max",
+        "pool",
+        "prefixes",
+        "request_bytes_max",
+        "request_ticks_max",
+        "shared",
+        "shared_view",
+        "tick",
+        "wholes",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        route: Route,
+        log: LogEvent,
+        *,
+        connections_max: int,
+        request_bytes_max: int,
+        inflight_bytes_max: int,
+    ) -> None:
+        self._loop = loop
+        self._route = route
+        self._log = log
+        self._connections_max = connections_max
+        self.request_bytes_max = request_bytes_max
+        self.inflight_bytes_max = inflight_bytes_max
+        self.idle_ticks_max = IDLE_TICKS_MAX
+        self.request_ticks_max = REQUEST_TICKS_MAX
+        self.linger_ticks_max = LINGER_TICKS_MAX
+        self.pool = BufferPool(HEAD_BYTES_MAX)
+        self.shared = bytearray(BUFFER_BYTES)
+        self.shared_view = memoryview(self.shared)
+        self.wholes: dict[bytes, Known] = {}
+        self.prefixes: dict[bytes, Known] = {}
+        self.tick = 0
+        self._blocks: dict[bytes, Fields] = {}
+        self._connections: dict[HttpConnection, None] = {}
+        self._dirty: list[HttpConnection] = []
+        self._listeners: list[asyncio.Server] = []
+        self._reports = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self, listener: socket.socket) -> None:
+        """Serve on a listening socket."""
+        server = await self._loop.create_server(lambda: HttpConnection(self), sock=listener)
+        self._listeners.append(server)
+        if self._timer is None:
+            self._timer = self._loop.call_later(TICK_MS / 1000, self._watch)
+
+    def stop_listening(self) -> None:
+        """Take no new connection; the ones that are here go on."""
+        for listener in self._listeners:
+            listener.close()
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        self.stop_listening()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for connection in list(self._connections):
+            connection.flush()
+            connection.close()
+
+    @property
+    def connection_count(self) -> int:
+        """Return how many clients are connected."""
+        return len(self._connections)
+
+    # -- what connections call
+
+    def adopt(self, connection: HttpConnection) -> bool:
+        """Count ``connection`` in; False if there are too many."""
+        if len(self._connections) >= self._connections_max:
+            return False
+        self._connections[connection] = None
+        return True
+
+    def forget(self, connection: HttpConnection) -> None:
+        """Count ``connection`` out."""
+        self._connections.pop(connection, None)
+
+    def full_reply(self) -> bytes:
+        """Return what a client hears that is one too many."""
+        error = OverLimit("connections", self._connections_max + 1, self._connections_max)
+        body = msgspec.json.encode({"error": replies.error_body(error)})
+        return replies.head(503, replies.JSON, len(body), "Connection: close\r\n") + body
+
+    def flush_soon(self, connection: HttpConnection) -> None:
+        """Let ``connection`` write its replies at the end of this pass."""
+        self._dirty.append(connection)
+        if len(self._dirty) == 1:
+            self._loop.call_soon(self._flush)
+
+    def learn(self, block: bytes) -> Known:
+        """Parse a head that was not seen before, and remember it. Raises Refused."""
+        if len(block) > HEAD_BYTES_MAX:
+            raise Refused(431, f"the head is over the limit of {HEAD_BYTES_MAX} bytes")
+        # A line end too many after the last body is forgiven (RFC 9112, 2.2).
+        first, _, rest = block.removeprefix(b"\r\n").partition(b"\r\n")
+        line = RequestLine(first)
+        fields = self._fields(rest)
+        check(line, fields)
+        if fields.length > self.request_bytes_max:
+            limit = self.request_bytes_max
+            raise Refused(413, f"a body of {fields.length} bytes is over the limit of {limit}")
+        known = Known(self._route(line, fields), length=fields.length, chunked=fields.chunked)
+        known.close = is_closing(line, fields)
+        known.expects = fields.expects
+        known.head_only = line.method == "HEAD"
+        if len(block) <= KNOWN_BYTES_MAX and not line.query:
+            self._remember(block, known)
+        return known
+
+    def report(self, error: Exception) -> RaftlineError:
+        """Log a bug; return what the client is told: a number to find it by."""
+        self._reports += 1
+        number = f"h{self._reports}"
+        where = "".join(traceback.format_exception(error)[-3:])
+        self._log("error", "request.failed", report=number, error=repr(error), where=where)
+        return Internal(f"the request failed; the node's log has it as report {number}")
+
+    # -- inside
+
+    def _fields(self, block: bytes) -> Fields:
+        fields = self._blocks.get(block)
+        if fields is None:
+            fields = Fields(block)
+            if len(block) <= KNOWN_BYTES_MAX:
+                _make_place(self._blocks)
+                self._blocks[block] = fields
+        return fields
+
+    def _remember(self, block: bytes, known: Known) -> None:
+        prefix = block.rstrip(b"0123456789")
+        last_name = prefix[prefix.rfind(b"\r\n") + 2 :].rstrip(b" \t").lower()
+        if last_name == b"content-length:" and len(prefix) < len(block):
+            _make_place(self.prefixes)
+            self.prefixes[prefix] = known
+        else:
+            _make_place(self.wholes)
+            self.wholes[block] = known
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            connection.flush()
+
+    def _watch(self) -> None:
+        self._timer = self._loop.call_later(TICK_MS / 1000, self._watch)
+        self.tick += 1
+        for connection in list(self._connections):
+            connection.watch(self.tick)
+
+
+def _make_place(cache: dict[bytes, Known] | dict[bytes, Fields]) -> None:
+    """Forget the oldest quarter of a full cache."""
+    if len(cache) >= KNOWN_MAX:
+        for key in list(cache)[: KNOWN_MAX // 4]:
+            del cache[key]

@@ -1,0 +1,71 @@
+"""Choosing partitions, and creating the topic first where a first message may do that.
+
+The partition of a key depends on the number of partitions, so a topic that does not exist yet is
+created (and seen by this node) before anything is chosen: the same key never moves.
+"""
+
+from collections.abc import Callable, Sequence
+
+from raftline.gateways.ports import Calls
+from raftline.model.errors import NotReady, RaftlineError, TopicExists, UnknownTopic
+from raftline.node.ports import Clock
+
+LOOK_AGAIN_MS = 10
+
+Chosen = Callable[["list[int] | RaftlineError"], None]
+
+
+class TopicFinder:
+    """Asks the node for partitions."""
+
+    __slots__ = ("_auto_create", "_calls", "_clock")
+
+    def __init__(self, clock: Clock, calls: Calls, *, auto_create: bool) -> None:
+        self._clock = clock
+        self._calls = calls
+        self._auto_create = auto_create
+
+    def choose(
+        self, topic: str, keys: Sequence[bytes | None], timeout_ms: int, done: Chosen
+    ) -> None:
+        """Choose a partition for each key (None: round robin); create the topic if need be."""
+        chosen = self._try(topic, keys)
+        if chosen is not None:
+            done(chosen)
+        elif not self._auto_create:
+            done(UnknownTopic(topic))
+        else:
+            deadline_ms = self._clock.mono_ms() + timeout_ms
+
+            def created(answer: dict[str, object] | RaftlineError) -> None:
+                if isinstance(answer, RaftlineError) and not isinstance(answer, TopicExists):
+                    done(answer)
+                else:
+                    self._again(topic, keys, deadline_ms, done)
+
+            self._calls.command("topic.create", {"name": topic}, timeout_ms, created)
+
+    def _try(self, topic: str, keys: Sequence[bytes | None]) -> "list[int] | RaftlineError | None":
+        """Return the partitions, a refusal, or None if there is no such topic."""
+        chosen: list[int] = []
+        for key in keys:
+            partition = self._calls.partition_for(topic, key)
+            if isinstance(partition, RaftlineError):
+                return partition
+            if partition < 0:
+                return None
+            chosen.append(partition)
+        return chosen
+
+    def _again(
+        self, topic: str, keys: Sequence[bytes | None], deadline_ms: float, done: Chosen
+    ) -> None:
+        chosen = self._try(topic, keys)
+        if chosen is not None:
+            done(chosen)
+        elif self._clock.mono_ms() > deadline_ms:
+            done(NotReady(f"topic {topic!r} is created and not known here yet"))
+        else:
+            self._clock.call_later(
+                LOOK_AGAIN_MS, lambda: self._again(topic, keys, deadline_ms, done)
+            )

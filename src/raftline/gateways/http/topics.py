@@ -1,0 +1,127 @@
+"""Topics over HTTP: create, list, show, change, delete; ids for producers."""
+
+from typing import Any
+
+import msgspec
+
+from raftline.gateways.http.connection import Exchange
+from raftline.gateways.http.routes import Request, Router
+from raftline.gateways.ports import Calls
+from raftline.model.calls import TopicRow
+from raftline.model.errors import InvalidArgument, UnknownTopic
+
+Setting = str | int | bool
+
+
+class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a create. What is left out has the cluster's default."""
+
+    name: str
+    num_partitions: int | None = None
+    replication_factor: int | None = None
+    settings: dict[str, Setting] = {}
+
+
+class ChangedTopic(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a change: only the settings named are changed."""
+
+    settings: dict[str, Setting]
+
+
+class TopicRoutes:
+    """The routes of ``/v1/topics`` that carry no messages."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def add_to(self, router: Router) -> None:
+        """Add the routes."""
+        router.add("GET", "/v1/topics", self.list)
+        router.add("POST", "/v1/topics", self.create)
+        router.add("GET", "/v1/topics/{topic}", self.show)
+        router.add("PATCH", "/v1/topics/{topic}", self.change)
+        router.add("DELETE", "/v1/topics/{topic}", self.delete)
+        router.add("GET", "/v1/topics/{topic}/partitions", self.partitions)
+        router.add("POST", "/v1/producers", self.new_producer)
+
+    def list(self, exchange: Exchange, request: Request) -> None:
+        """List all topics, without their partitions."""
+        topics = [_summary(row) for row in self._calls.catalog().topics]
+        exchange.json({"topics": topics})
+
+    def create(self, exchange: Exchange, request: Request) -> None:
+        """Create a topic."""
+        wanted = decode(request.body, NewTopic, '{"name": "orders", "num_partitions": 6}')
+        arguments: dict[str, object] = {"name": wanted.name, "settings": wanted.settings}
+        if wanted.num_partitions is not None:
+            if wanted.num_partitions < 1:
+                raise InvalidArgument(f"num_partitions {wanted.num_partitions} is below 1")
+            arguments["partitions"] = wanted.num_partitions
+        if wanted.replication_factor is not None:
+            if wanted.replication_factor < 1:
+                raise InvalidArgument(f"replication_factor {wanted.replication_factor} is below 1")
+            arguments["replication_factor"] = wanted.replication_factor
+
+        def answer(reply: dict[str, object]) -> None:
+            exchange.json({"name": wanted.name, "created": True, **reply}, 201)
+
+        self._calls.command("topic.create", arguments, request.timeout_ms, exchange.then(answer))
+
+    def show(self, exchange: Exchange, request: Request) -> None:
+        """Show one topic with its settings and partitions."""
+        row = self._row(request.topic)
+        exchange.json({**_summary(row), "partitions": row.partitions})
+
+    def change(self, exchange: Exchange, request: Request) -> None:
+        """Change settings of a topic."""
+        wanted = decode(request.body, ChangedTopic, '{"settings": {"retention_ms": 3600000}}')
+        arguments: dict[str, object] = {"name": request.topic, "settings": wanted.settings}
+        self._calls.command(
+            "topic.set", arguments, request.timeout_ms, exchange.then(exchange.json)
+        )
+
+    def delete(self, exchange: Exchange, request: Request) -> None:
+        """Delete a topic and all it holds."""
+
+        def answer(reply: dict[str, object]) -> None:
+            exchange.json({"name": request.topic, "deleted": True, **reply})
+
+        self._calls.command(
+            "topic.delete", {"name": request.topic}, request.timeout_ms, exchange.then(answer)
+        )
+
+    def partitions(self, exchange: Exchange, request: Request) -> None:
+        """Show where the partitions of a topic live and who leads them."""
+        row = self._row(request.topic)
+        exchange.json({"topic": row.name, "partitions": row.partitions})
+
+    def new_producer(self, exchange: Exchange, request: Request) -> None:
+        """Give out a producer id, for sends that may be repeated."""
+        self._calls.command("producer.new", {}, request.timeout_ms, exchange.then(exchange.json))
+
+    def _row(self, name: str) -> TopicRow:
+        for row in self._calls.catalog().topics:
+            if row.name == name:
+                return row
+        raise UnknownTopic(name)
+
+
+def decode(body: bytes, kind: type[Any], example: str) -> Any:
+    """Return the body as a struct. Raises InvalidArgument that shows what it looks like."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(str(error), f"the body looks like {example}") from error
+
+
+def _summary(row: TopicRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "uuid": row.uuid,
+        "num_partitions": len(row.partitions),
+        "replication_factor": row.replication_factor,
+        "created_ms": row.created_ms,
+        "settings": row.settings,
+    }

@@ -1,0 +1,26 @@
+"""The id of a message, as every gateway returns it: opaque to users, ``[A-Za-z0-9._-]`` only."""
+
+from raftline.model.errors import InvalidArgument
+
+
+def message_id(topic: str, partition: int, offset: int) -> str:
+    """Return the id of the message at ``topic/partition@offset``."""
+    return f"{topic}.{partition}.{offset}"
+
+
+def parse_message_id(text: str) -> tuple[str, int, int]:
+    """Return topic, partition and offset of an id, or of ``topic/partition@offset``.
+
+    Raises InvalidArgument.
+    """
+    parts = text.replace("/", ".").replace("@", ".").rsplit(".", 2)
+    if len(parts) != 3 or not (parts[0] and _is_number(parts[1]) and _is_number(parts[2])):
+        raise InvalidArgument(
+            f"{text[:100]!r} is not the id of a message",
+            "use an id that a send returned, or topic/partition@offset",
+        )
+    return parts[0], int(parts[1]), int(parts[2])
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 19
