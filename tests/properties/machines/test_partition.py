@@ -62,8 +62,8 @@ class Naive:
 
 def items(batches):
     return [
-        (b"x" * count, BatchInfo(count, count, count - 1, 0, 0, producer, epoch, sequence))
-        for count, producer, epoch, sequence in batches
+        (b"%d" % at * count, BatchInfo(count, count, count - 1, 0, 0, producer, epoch, sequence))
+        for at, (count, producer, epoch, sequence) in enumerate(batches)
     ]
 
 
@@ -81,11 +81,14 @@ def test_the_same_as_the_naive_twin(entries, restart_at):
             again = PartitionMachine()
             again.restore(machine.snapshot())
             machine = again
-        (event,) = machine.apply(number, 1, encode_append(at_ms, items(batches)))
+        data = encode_append(at_ms, items(batches))
+        (event,) = machine.apply(number, 1, data)
         assert isinstance(event, AppendedEntry)
         assert [told(o) for o in event.outcomes] == [naive.append(*b) for b in batches]
         stored = [o for o in event.outcomes if isinstance(o, int)]
         assert [b.base_offset for b in event.stored] == stored
+        kept = [i for i, o in zip(items(batches), event.outcomes, strict=True) if told(o) in stored]
+        assert [data[b.start : b.start + b.length] for b in event.stored] == [i[0] for i in kept]
         machine.check()
     assert machine.next_offset == naive.next_offset
 

@@ -148,3 +148,29 @@ def test_default_replication_factor_counts_members_not_leavers(machine: CatalogM
     run(machine, c.CreateTopic("t", "u", 1))
     assert machine.topics["t"].replication_factor == 2
     assert sorted(machine.shard_of("t", 0).nodes()) == [1, 2]
+
+
+def test_after_a_loss_a_survivor_on_a_leaving_node_keeps_it(machine: CatalogMachine):
+    run(machine, c.Found("c1", specs(3), 1))
+    run(machine, c.CreateTopic("t", "u", 1, 1))
+    shard = machine.shard_of("t", 0)
+    (home,) = shard.nodes()
+    run(machine, c.LeaveNode(home))
+    (event,) = run(machine, c.ForceReplicas(shard.id, shard.replicas))
+    assert event == ev.ShardForced(shard.id, shard.replicas, shard.replicas)
+    forced = machine.shard_of("t", 0)
+    assert (forced.replicas, forced.forced, forced.initial) == (shard.replicas, 1, shard.initial)
+    (event,) = run(machine, c.DropNode(home))
+    assert isinstance(event, Refused)
+    assert "still holds t/0" in event.message
+    run(machine, c.LeaveNode(home))
+    assert isinstance(run(machine, c.DropNode(home))[0], ev.NodeRemoved)
+
+
+def test_a_shard_without_survivors_starts_again_from_its_new_replicas(machine: CatalogMachine):
+    run(machine, c.Found("c1", specs(3), 1))
+    run(machine, c.CreateTopic("t", "u", 1, 2))
+    shard = machine.shard_of("t", 0)
+    run(machine, c.ForceReplicas(shard.id, (3 << 24, 1 << 24)))
+    again = machine.shard_of("t", 0)
+    assert again.initial == again.replicas == (replica_id(3, 2), replica_id(1, 3))
