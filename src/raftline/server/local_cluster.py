@@ -313,8 +313,10 @@ def _send(node: LocalNode, number: signal.Signals) -> None:
 
 
 def _log_tail(node: LocalNode) -> str:
+    """Return what the node said last; its own words for people where there are some."""
     try:
         lines = Path(node.log).read_text(errors="replace").splitlines()
     except OSError:
         return "  (it wrote no log)"
-    return "\n".join(f"  {line}" for line in lines[-LOG_LINES_SHOWN:])
+    told = [line for line in lines[-LOG_LINES_SHOWN:] if line.startswith(("error:", "hint:"))]
+    return "\n".join(f"  {line}" for line in told or lines[-LOG_LINES_SHOWN:])
