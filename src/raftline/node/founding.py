@@ -150,12 +150,14 @@ class Founding:
         for link in links:
             link.send(encode_struct(FRAME_FOUND, Found(cluster, nodes)))
 
-    def invited(self, found: Found) -> None:
-        """Accept a founder's invitation if it names our directory. F1"""
+    def invited(self, found: Found, link: Link) -> None:
+        """Accept a founder's invitation if it names our directory, else ask to be admitted. F1."""
         if self.done:
             return
         if any(n.directory == self._identity.directory for n in found.nodes):
             self._take(found)
+        elif not self._asking and not found.nodes:
+            self._ask_admission(link)
 
     def _take(self, found: Found) -> None:
         ours = next(n for n in found.nodes if n.directory == self._identity.directory)

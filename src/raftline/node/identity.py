@@ -32,7 +32,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_identity(disk: Disk, name: str, rng: Rng, *, bootstrap: bool) -> Identity:
-    """Return the directory's identity, formatting an empty one. I1, I2"""
+    """Return the directory's identity, formatting an empty one. I1, I2."""
     if not disk.exists(FILE):
         leftovers = [entry for entry in disk.listdir("") if entry in ("wal", "shards")]
         if leftovers:
@@ -74,7 +74,7 @@ def _read(disk: Disk) -> Identity:
 
 
 def save_identity(disk: Disk, identity: Identity) -> None:
-    """Write the file. I3"""
+    """Write the file. I3."""
     temporary = FILE + ".tmp"
     file = disk.open(temporary, create=True)
     try:

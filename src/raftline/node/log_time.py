@@ -68,7 +68,7 @@ class LogTime:
         self._mono = clock.mono_ms()
 
     def observe(self, at_ms: int) -> None:
-        """Never stamp less than what the log already says. T1"""
+        """Never stamp less than what the log already says. T1."""
         if at_ms > self._at:
             self._at = float(at_ms)
             self._mono = self._clock.mono_ms()
@@ -79,7 +79,7 @@ class LogTime:
         self._mono = self._clock.mono_ms()
 
     def stamp(self) -> int:
-        """Return the log time of an entry proposed now. T1, T2"""
+        """Return the log time of an entry proposed now. T1, T2."""
         mono = self._clock.mono_ms()
         elapsed = mono - self._mono
         self._mono = mono

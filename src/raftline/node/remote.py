@@ -28,6 +28,8 @@ VERB_MEMBER = 9
 VERB_ADMIT = 10
 VERB_RANGE = 11
 VERB_STATE = 12
+VERB_POSITION = 13
+VERB_FORCE = 14
 
 Answer = bytes | RaftlineError
 Reply = Callable[[Answer], None]
@@ -58,7 +60,7 @@ class Remote:
         *,
         bulk: bool = False,
     ) -> None:
-        """Ask ``node``; ``done`` hears the answer. C1"""
+        """Ask ``node``; ``done`` hears the answer. C1."""
         peer = self._peers.get(node)
         link = self._peers.bulk_link(node) if bulk else None
         if link is None and peer is not None:
@@ -76,7 +78,7 @@ class Remote:
         timeout_ms: int,
         done: Callable[[Answer], None],
     ) -> None:
-        """Ask whoever is at the other end of ``link``. C1"""
+        """Ask whoever is at the other end of ``link``. C1."""
         self._next += 1
         number = self._next
         if not link.send(encode_call(number, verb, timeout_ms, body)):
@@ -106,7 +108,7 @@ class Remote:
             call[4](answer)
 
     def on_link_down(self, link: Link) -> None:
-        """Tell everybody who waits for answers by this link. C1"""
+        """Tell everybody who waits for answers by this link. C1."""
         lost = [number for number, call in self._calls.items() if call[0] is link]
         for number in lost:
             _, _, name, timeout_ms, done = self._calls.pop(number)
@@ -115,9 +117,8 @@ class Remote:
             done(error)
 
     def expire(self, now_ms: float) -> None:
-        """Answer the overdue. C1"""
+        """Answer the overdue. C1."""
         late = [number for number, call in self._calls.items() if call[1] <= now_ms]
         for number in late:
             _, _, name, timeout_ms, done = self._calls.pop(number)
             done(TimedOut(f"a call to {name}", timeout_ms))
-

@@ -15,8 +15,11 @@ Invariants
     R4  ``applied`` of host, core and checkpoint move together.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Protocol
+
+import msgspec
 
 from raftline.config.settings import RaftSettings
 from raftline.model.errors import NotLeader, RaftlineError
@@ -24,11 +27,15 @@ from raftline.model.ids import ReplicaId, ShardId, node_of
 from raftline.node.log_time import LogTime
 from raftline.node.ports import Clock, Rng
 from raftline.node.turn import Turn
-from raftline.raft.core import Config, Raft, Ready, Role
 from raftline.raft.conf_change import ConfChangeV2, decode_conf_change
+from raftline.raft.config import Config
+from raftline.raft.core import Raft, Ready
 from raftline.raft.errors import ProposalDropped, Refused
 from raftline.raft.rpc import ConfState, Entry, EntryKind, HardState, Rpc, Snapshot
+from raftline.raft.state import Role
 from raftline.raft.storage import MemoryLog
+from raftline.storage.checkpoint import Checkpoint
+from raftline.storage.log_words import LogMark
 from raftline.storage.wal import Wal
 
 TAIL_BYTES_HARD_FACTOR = 8  # a live but slow follower may hold back this many tails
@@ -48,6 +55,9 @@ class Proposal(Protocol):
 
 class Host(Protocol):
     """The state behind a replica."""
+
+    directory: str
+    applied_bytes: int  # since the last checkpoint
 
     def proposals(self, replica: "Replica") -> list[tuple[bytes, Proposal]]:
         """Return what was collected, as entries to propose."""
@@ -69,8 +79,12 @@ class Host(Protocol):
         """Freeze the state at ``index`` for a replica that is far behind; return its descriptor."""
         ...
 
-    def adopt(self, snapshot: Snapshot) -> None:
-        """Continue from a state that catch-up has brought here."""
+    def checkpoint(self) -> Callable[[], Checkpoint]:
+        """Freeze what a checkpoint holds; the lane's half is returned."""
+        ...
+
+    def checkpointed(self, mark: LogMark) -> None:
+        """A checkpoint with this mark of the log is durable."""
         ...
 
     def role_changed(self, replica: "Replica") -> None:
@@ -86,14 +100,14 @@ class Host(Protocol):
         ...
 
 
-class Start(Protocol):
+class Start(msgspec.Struct):
     """Where a replica begins: what checkpoint and WAL said."""
 
-    index: int
-    term: int
-    conf: ConfState
-    hard_state: HardState
-    entries: list[Entry]
+    index: int = 0
+    term: int = 0
+    conf: ConfState = ConfState()
+    hard_state: HardState = HardState()
+    entries: list[Entry] = []
 
 
 class ReplicaLog(MemoryLog):
@@ -116,7 +130,7 @@ class Replica:
         turn: Turn,
         shard: ShardId,
         replica: ReplicaId,
-        name: str,
+        cluster: str,
         host: Host,
         time: LogTime,
         settings: RaftSettings,
@@ -125,7 +139,8 @@ class Replica:
     ) -> None:
         self.shard = shard
         self.id = replica
-        self.name = name  # "catalog" or "orders/2"
+        self.name = f"shard {shard}"  # "catalog" or "orders/2" once the catalog told
+        self._cluster = cluster
         self.host = host
         self.time = time
         self.is_dirty = False
@@ -206,10 +221,8 @@ class Replica:
     def step(self, rpc: Rpc) -> None:
         """Take an rpc of another replica."""
         self.wake()
-        try:
+        with contextlib.suppress(Refused):  # an answer to a question we no longer ask
             self.raft.step(rpc)
-        except Refused:
-            pass  # an answer to a question we no longer ask
         self._turn.dirty(self)
 
     def campaign(self) -> None:
@@ -283,6 +296,12 @@ class Replica:
         self.raft.transfer_leadership(to)
         self._turn.dirty(self)
 
+    def snapshot_ended(self, replica: int, *, ok: bool) -> None:
+        """A follower finished or gave up fetching what was offered to it."""
+        self.wake()
+        self.raft.report_snapshot(replica, ok)
+        self._turn.dirty(self)
+
     def flush_commit(self) -> None:
         """Tell followers the commit index that found no append to ride on."""
         self.commit_timer = False
@@ -298,10 +317,7 @@ class Replica:
     def persist(self, wal: Wal, rpc: Rpc) -> bool:
         """Put what the core wants stored into the WAL's group; say whether it must be synced."""
         must_sync = False
-        snapshot = rpc.snapshot
-        if snapshot is not None:
-            self._adopt(wal, snapshot)
-            must_sync = True
+        assert rpc.snapshot is None, "snapshots are adopted by catch-up, never by the core"
         if rpc.term:
             hard_state = HardState(rpc.term, rpc.vote, rpc.commit)
             if hard_state != self.hard_state:
@@ -316,16 +332,6 @@ class Replica:
             self.log.append(entries)
             must_sync = True
         return must_sync
-
-    def _adopt(self, wal: Wal, snapshot: Snapshot) -> None:
-        self.log.apply_snapshot(snapshot)
-        wal.add_reset(self.shard, snapshot.index, snapshot.term)
-        self.host.adopt(snapshot)
-        self.conf = snapshot.conf
-        self.applied_index, self.applied_term = snapshot.index, snapshot.term
-        self._tail_bytes = 0
-        self._held.clear()
-        self.frozen = False
 
     def apply(self, rpc: Rpc) -> None:
         """Apply committed entries, answer who waits, tell the core."""
@@ -371,8 +377,8 @@ class Replica:
 
     def after_ready(self, ready: Ready) -> None:
         """Notice what changed: reads that may go on, leadership, a commit index to announce."""
-        if ready.read_states:
-            for state in ready.read_states:
+        if ready.reads:
+            for state in ready.reads:
                 self._ready_reads.append((state.index, state.context))
             self._finish_reads()
         raft = self.raft
@@ -438,6 +444,24 @@ class Replica:
         """Forget entries up to ``index`` in memory (they are below a checkpoint)."""
         if self.log.first_index() <= index <= self.applied_index:
             self.log.compact(index)
+
+    def checkpoint_head(self) -> Checkpoint:
+        """Return the shard's part of a checkpoint taken now. R4."""
+        hard = self.hard_state
+        return Checkpoint(
+            cluster=self._cluster,
+            shard=self.shard,
+            replica=self.id,
+            index=self.applied_index,
+            term=self.applied_term,
+            hard_state=HardState(hard.term, hard.vote, max(hard.commit, self.applied_index)),
+            conf_state=self.conf,
+            term_runs=((self.applied_index, self.applied_term),),
+            log=None,
+            state=b"",
+            at_ms=0,
+            feature_level=1,
+        )
 
     def _offer(self) -> Snapshot:
         descriptor = self.host.offer(self.applied_index)

@@ -20,9 +20,9 @@ Invariants
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from raftline.model.ids import node_of
+from raftline.model.ids import ReplicaId, node_of
 from raftline.node.ports import Clock, Lane
-from raftline.raft.rpc import LOCAL_APPEND, LOCAL_APPLY, Rpc
+from raftline.raft.rpc import Rpc
 from raftline.storage.wal import Group, Wal
 from raftline.transport.rpcs import encode_rpcs
 
@@ -90,6 +90,20 @@ class Turn:
             self._scheduled = True
             self._clock.call_soon(self.run)
 
+    def must_write(self) -> None:
+        """Something was put into the WAL outside a shard's turn: write it soon."""
+        self._must_write = True
+        if not self._scheduled and not self._running:
+            self._scheduled = True
+            self._clock.call_soon(self.run)
+
+    def mark_idle(self) -> None:
+        """While nothing happens: let the WAL say that its last group was synced."""
+        if self._writing is None and not self._must_write and not self._stopped:
+            group = self._wal.mark_group()
+            if group is not None:
+                self._submit(group, [])
+
     def when_idle(self, call: Callable[[], None]) -> None:
         """Run ``call`` once nothing is with the sync lane (used to stop cleanly)."""
         if self._writing is None:
@@ -139,21 +153,19 @@ class Turn:
         raft = replica.raft
         while raft.has_ready():
             ready = raft.ready()
-            for rpc in ready.messages:
-                to = rpc.to
-                if to == LOCAL_APPEND:
-                    self._persist(replica, rpc)
-                elif to == LOCAL_APPLY:
-                    replica.apply(rpc)
-                else:
-                    self.post(replica, rpc)
+            if ready.append is not None:
+                self._persist(replica, ready.append)
+            for rpc in ready.rpcs:
+                self.post(replica, rpc)
+            if ready.apply is not None:
+                replica.apply(ready.apply)
             replica.after_ready(ready)
             if replica.is_closed:
                 return
 
     def post(self, replica: "Replica", rpc: Rpc) -> None:
         """Put one rpc on its way with this turn's frame."""
-        node = node_of(rpc.to)
+        node = node_of(ReplicaId(rpc.to))
         waiting = self._outgoing.get(node)
         if waiting is None:
             self._outgoing[node] = [(replica.shard, rpc)]
@@ -161,7 +173,7 @@ class Turn:
             waiting.append((replica.shard, rpc))
 
     def _persist(self, replica: "Replica", rpc: Rpc) -> None:
-        """Step 2: mark before entries; remember the replies that wait for the sync. U1"""
+        """Step 2: mark before entries; remember the replies that wait for the sync. U1."""
         must_sync = replica.persist(self._wal, rpc)
         if must_sync:
             self._must_write = True
@@ -197,7 +209,7 @@ class Turn:
                 self._send(node, encode_rpcs(rpcs[start:] if start else rpcs))
 
     def _write(self) -> None:
-        """Step 4. U2"""
+        """Step 4. U2."""
         if not self._must_write or self._writing is not None:
             return
         group = self._wal.take_group()
@@ -207,7 +219,11 @@ class Turn:
             self._synced(group_replies)
             return
         self._must_write = False
-        self._writing, self._replies = self._replies, []
+        replies, self._replies = self._replies, []
+        self._submit(group, replies)
+
+    def _submit(self, group: Group, replies: list[tuple["Replica", list[Rpc]]]) -> None:
+        self._writing = replies
         wal = self._wal
         self._lane.submit(
             lambda: wal.write_group(group), lambda _, error: self._written(group, error)

@@ -194,8 +194,9 @@ class PartitionLog:
             return None
         view = memoryview(data)
         limit = self.log_end if end is None else end
+        far = tables.offsets.within(position + bytes_max, limit, position)
         try:
-            start, stop, _, _ = take_batches(view, first, offset, limit, bytes_max)
+            start, stop, _, _ = take_batches(view, first, offset, limit, bytes_max, far)
         except BadBatch:
             return None  # the lane is changing the segment
         return [view[start:stop]] if stop >= 0 else None
@@ -421,8 +422,10 @@ class PartitionLog:
 
     # ---- catching up
 
-    def export_job(self, start_offset: int, bytes_max: int) -> Callable[[], Exported]:
-        """Return a job: verified batches from ``start_offset`` on, for a peer.
+    def export_job(
+        self, start_offset: int, bytes_max: int, limit: int | None = None
+    ) -> Callable[[], Exported]:
+        """Return a job: verified batches from ``start_offset`` on, none past ``limit``, for a peer.
 
         The job raises DamagedRange.
         """
@@ -431,7 +434,7 @@ class PartitionLog:
         def job() -> Exported:
             files.check_running(generation)
             files.write(items)
-            return files.export(start_offset, bytes_max)
+            return files.export(start_offset, bytes_max, limit)
 
         return job
 

@@ -23,7 +23,7 @@ from contextlib import suppress
 
 from crc32c import crc32c
 
-from raftline.storage.batches import BadBatch, first_as_late, take_batches, whole_batches
+from raftline.storage.batches import BadBatch, check_batches, first_as_late, take_batches
 from raftline.storage.file_pool import FilePool
 from raftline.storage.log_words import (
     CHAIN_UNKNOWN,
@@ -237,27 +237,37 @@ class LogFiles:
         """Return whole verified batches from the one that holds ``offset``, and their offsets.
 
         At least one batch, otherwise at most ``bytes_max``, none past ``end``, one segment only.
+        Damage further on only shortens the answer.
 
         Raises:
-            DamagedRange: some of them cannot be trusted.
+            DamagedRange: the batch that holds ``offset`` cannot be trusted.
         """
         segment = self.segment_of(offset)
-        first, position = segment.load().offsets.find(offset)
-        want = self.settings.index_bytes + bytes_max
+        offsets = segment.load().offsets
+        first, position = offsets.find(offset)
+        far = offsets.within(position + bytes_max, end, position)
+        want, limit = self.settings.index_bytes + bytes_max, segment.size
         while True:
-            view, is_fresh = segment.read(position, want, again=again)
+            try:
+                view, is_fresh = segment.read(position, min(want, limit - position), again=again)
+            except DamagedRange as error:
+                if error.start_offset <= offset:
+                    raise
+                end, limit = min(end, error.start_offset), offsets.find(error.start_offset)[1]
+                far = offsets.within(position + bytes_max, end, position)
+                continue
             try:
                 start, stop, start_offset, stop_offset = take_batches(
-                    view, first, offset, end, bytes_max
+                    view, first, offset, end, bytes_max, far
                 )
                 if stop >= 0 and is_fresh:
-                    whole_batches(view[start:stop], start_offset, 0)
+                    check_batches(view[start:stop], start_offset)
             except BadBatch as error:
                 raise segment.damaged(position, position + len(view), str(error)) from error
             if stop >= 0:
                 self.bound_tables()
                 return view[start:stop], start_offset, stop_offset
-            if position + len(view) >= segment.size:
+            if position + len(view) >= limit:
                 reason = "the last batch reaches past the end"
                 raise segment.damaged(position, segment.size, reason)
             want = start + CHUNK_BYTES
@@ -285,11 +295,12 @@ class LogFiles:
             return CHAIN_UNKNOWN
         return self.chain_of(offset)
 
-    def export(self, start: int, bytes_max: int) -> Exported:
-        """Return batches from ``start`` for a peer, verified again."""
+    def export(self, start: int, bytes_max: int, limit: int | None = None) -> Exported:
+        """Return batches from ``start`` for a peer, verified again, none past ``limit``."""
         if start == self.written_end:
             return Exported(start, start, 0, self.chain_end, self.chain_end, b"")
-        view, first, end = self.read(start, bytes_max, self.written_end, again=True)
+        limit = self.written_end if limit is None else min(limit, self.written_end)
+        view, first, end = self.read(start, bytes_max, limit, again=True)
         data = bytes(view)
         segment = self.segment_of(first)
         chain = self.chain_of(first)
@@ -322,7 +333,7 @@ class LogFiles:
                 at, size, offset = first_as_late(view, offset, time_ms)
                 if size:
                     batch, _ = segment.read(position + at, size)
-                    whole_batches(batch, offset, 0)
+                    check_batches(batch, offset)
                     return TimeHit(offset, bytes(batch))
             except BadBatch as error:
                 raise segment.damaged(position, position + len(view), str(error)) from error

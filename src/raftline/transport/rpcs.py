@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 
 import msgspec
+from crc32c import crc32c
 
 from raftline.model.errors import RaftlineError
 from raftline.raft.rpc import ConfState, Entry, Rpc, RpcKind, Snapshot
@@ -110,7 +111,11 @@ def encode_rpcs(rpcs: Sequence[tuple[int, Rpc]]) -> list[bytes]:
             head.append(_SNAPSHOT_LENGTH.pack(len(packed)))
             head.append(packed)
         for entry in rpc.entries:
-            head.append(_ENTRY.pack(entry.term, entry.index, entry.kind, entry.crc, len(entry.data)))
+            if entry.crc < 0:
+                entry.crc = crc32c(entry.data)
+            head.append(
+                _ENTRY.pack(entry.term, entry.index, entry.kind, entry.crc, len(entry.data))
+            )
             if len(entry.data) > 2048:  # big bodies go out by reference
                 buffers.append(b"".join(head))
                 head.clear()
@@ -183,9 +188,7 @@ def _decode_rpcs(frame: memoryview) -> list[tuple[int, Rpc]]:
 
 
 def _decode_snapshot(packed: memoryview) -> Snapshot:
-    index, term, conf, data = msgspec.msgpack.decode(
-        packed, type=tuple[int, int, ConfState, bytes]
-    )
+    index, term, conf, data = msgspec.msgpack.decode(packed, type=tuple[int, int, ConfState, bytes])
     return Snapshot(index=index, term=term, conf=conf, data=data)
 
 

@@ -1,0 +1,363 @@
+"""Administrative commands: what people ask of the cluster, wherever they ask it.
+
+Commands on the catalog are built and proposed by its leader (which stamps time); those on one
+partition by that partition's leader. The caller hears of it after this node has applied it too.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from raftline.machines.catalog.commands import (
+    AllocateProducers,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    DropNode,
+    LeaveNode,
+    MoveReplica,
+    ReplaceNode,
+    ReplaceReplica,
+    SetTopic,
+)
+from raftline.machines.catalog.events import (
+    ProducersAllocated,
+    ReplicaReplaced,
+    TopicCreated,
+)
+from raftline.machines.partition.commands import Noop, Trim
+from raftline.model.errors import (
+    InvalidArgument,
+    RaftlineError,
+    TimedOut,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+)
+from raftline.model.ids import CATALOG_SHARD, NodeId, ReplicaId, ShardId, node_of
+from raftline.model.settings import check_settings
+from raftline.node.catalog import CatalogHost
+from raftline.node.partition import Applied, CommandProposal, PartitionHost
+from raftline.node.remote import VERB_COMMAND, Answer, Reply
+from raftline.node.replica import Replica
+
+if TYPE_CHECKING:
+    from raftline.node.node import Node
+
+Arguments = dict[str, object]
+Done = Callable[[dict[str, object] | RaftlineError], None]
+PRODUCER_BLOCK = 1000
+ONE_PARTITION = ("tasks",)
+
+_pack = msgspec.msgpack.encode
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True):
+    """A command on its way to a leader."""
+
+    shard: int
+    name: str
+    arguments: dict[str, object]
+
+
+_decode_request = msgspec.msgpack.Decoder(Request).decode
+_decode_dict = msgspec.msgpack.Decoder(dict[str, object]).decode
+
+
+class Admin:
+    """Runs administrative commands."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._producers = (0, 0)  # next id, end of our block
+
+    def serve(self) -> None:
+        """Answer other nodes."""
+        self._node.remote.handle(VERB_COMMAND, self._on_command)
+
+    # ------------------------------------------------------------------ asking
+
+    def run(self, name: str, arguments: Arguments, timeout_ms: int, done: Done) -> None:
+        """Run one command; ``done`` hears its result."""
+        node = self._node
+        try:
+            if name == "producer.new":
+                self._new_producer(timeout_ms, done)
+            elif name == "cluster.recover":
+                node.recovery.run(arguments, timeout_ms, done)
+            elif name == "cluster.add":
+                node.invite(_text(arguments, "address"), timeout_ms, done)
+            elif name in ("cluster.transfer", "topic.trim", "shard.mark"):
+                self._on_shard(name, arguments, timeout_ms, done)
+            else:
+                self._on_catalog(name, arguments, timeout_ms, done)
+        except RaftlineError as error:
+            done(error)
+
+    def _on_catalog(self, name: str, arguments: Arguments, timeout_ms: int, done: Done) -> None:
+        node = self._node
+        if name == "topic.create":
+            arguments = {"uuid": node.rng.randbytes(16).hex(), **arguments}
+        deadline = node.clock.mono_ms() + timeout_ms
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, RaftlineError):
+                done(answer)
+                return
+            result = _decode_dict(answer)
+            index = result.get("index")
+
+            def applied(ok: bool) -> None:  # noqa: FBT001
+                done(result if ok else TimedOut(f"{name} to reach this node", timeout_ms))
+
+            node.wait_catalog(index if isinstance(index, int) else 0, deadline, applied)
+
+        self._send(CATALOG_SHARD, name, arguments, timeout_ms, answered)
+
+    def _on_shard(self, name: str, arguments: Arguments, timeout_ms: int, done: Done) -> None:
+        shard = arguments.get("shard")
+        if not isinstance(shard, int):
+            topic, partition = _text(arguments, "topic", "name"), _number(arguments, "partition")
+            row = self._node.catalog_machine.topics.get(topic)
+            if row is None:
+                raise UnknownTopic(topic)
+            if not 0 <= partition < len(row.shards):
+                raise UnknownPartition(topic, partition, len(row.shards))
+            shard = row.shards[partition]
+        self._send(
+            shard,
+            name,
+            arguments,
+            timeout_ms,
+            lambda answer: done(
+                answer if isinstance(answer, RaftlineError) else _decode_dict(answer)
+            ),
+        )
+
+    def _send(
+        self,
+        shard: int,
+        name: str,
+        arguments: Arguments,
+        timeout_ms: int,
+        done: Callable[[Answer], None],
+    ) -> None:
+        def local(replica: Replica, left_ms: int, answer: Callable[[Answer], None]) -> None:
+            self._lead(replica, name, arguments, left_ms, answer)
+
+        self._node.router.send(
+            shard,
+            VERB_COMMAND,
+            [_pack(Request(shard, name, arguments))],
+            timeout_ms,
+            done,
+            local,
+            repeatable=True,
+        )
+
+    def _new_producer(self, timeout_ms: int, done: Done) -> None:
+        first, end = self._producers
+        if first < end:
+            self._producers = (first + 1, end)
+            done({"producer_id": first, "epoch": 0})
+            return
+
+        def allocated(answer: Answer) -> None:
+            if isinstance(answer, RaftlineError):
+                done(answer)
+                return
+            block = _decode_dict(answer)
+            first, count = block["first"], block["count"]
+            assert isinstance(first, int)
+            assert isinstance(count, int)
+            self._producers = (first, first + count)
+            self._new_producer(timeout_ms, done)
+
+        self._send(CATALOG_SHARD, "producers.allocate", {}, timeout_ms, allocated)
+
+    # ------------------------------------------------------------------ leading
+
+    def _on_command(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
+        try:
+            request = _decode_request(body)
+        except msgspec.DecodeError as error:
+            reply(InvalidArgument(f"a command does not parse: {error}"))
+            return
+        replica = self._node.led(request.shard)
+        if isinstance(replica, RaftlineError):
+            reply(replica)
+            return
+        self._lead(replica, request.name, request.arguments, timeout_ms, reply)
+
+    def _lead(
+        self, replica: Replica, name: str, arguments: Arguments, timeout_ms: int, reply: Reply
+    ) -> None:
+        """Carry a command out on the leader of its shard."""
+        try:
+            if replica.shard == CATALOG_SHARD and name != "cluster.transfer":
+                self._lead_catalog(replica, name, arguments, timeout_ms, reply)
+            else:
+                self._lead_shard(replica, name, arguments, timeout_ms, reply)
+        except RaftlineError as error:
+            reply(error)
+
+    def _proposal(self, replica: Replica, timeout_ms: int, reply: Reply) -> CommandProposal:
+        def applied(result: Applied | RaftlineError) -> None:
+            if isinstance(result, RaftlineError):
+                reply(result)
+            else:
+                reply(_pack({"index": result.index, **self._describe(result.events)}))
+
+        deadline = self._node.clock.mono_ms() + timeout_ms
+        return CommandProposal(replica.name, deadline, timeout_ms, applied)
+
+    def _lead_catalog(
+        self, replica: Replica, name: str, arguments: Arguments, timeout_ms: int, reply: Reply
+    ) -> None:
+        host = replica.host
+        assert isinstance(host, CatalogHost)
+        if name == "topic.create" and self._already(host, arguments):
+            row = host.machine.topics[_text(arguments, "name")]
+            reply(_pack({"index": replica.applied_index, "name": row.name, "uuid": row.uuid}))
+            return
+        if name == "shard.mark":
+            command = host.mark_command()
+        else:
+            command = self._build(host, name, arguments, replica.time.stamp())
+        host.propose(command, self._proposal(replica, timeout_ms, reply))
+
+    @staticmethod
+    def _already(host: CatalogHost, arguments: Arguments) -> bool:
+        """Say whether this very request was carried out before (its answer got lost)."""
+        row = host.machine.topics.get(_text(arguments, "name"))
+        return row is not None and row.uuid == arguments.get("uuid")
+
+    def _build(self, host: CatalogHost, name: str, arguments: Arguments, at_ms: int) -> Command:
+        match name:
+            case "topic.create":
+                return self._create_topic(host, arguments, at_ms)
+            case "topic.delete":
+                return DeleteTopic(_text(arguments, "name"), at_ms)
+            case "topic.set":
+                settings = check_settings(_mapping(arguments, "settings"))
+                return SetTopic(_text(arguments, "name"), settings, (), at_ms)
+            case "cluster.remove":
+                force = bool(arguments.get("force", False))
+                return LeaveNode(self._node_number(host, arguments, "node"), force, at_ms)
+            case "cluster.drained":
+                return DropNode(self._node_number(host, arguments, "node"), at_ms)
+            case "cluster.replace":
+                old = self._node_number(host, arguments, "node")
+                return ReplaceNode(old, self._node_number(host, arguments, "by"), at_ms)
+            case "cluster.move":
+                return MoveReplica(
+                    self._shard_number(host, arguments),
+                    self._node_number(host, arguments, "from_node"),
+                    self._node_number(host, arguments, "to_node"),
+                    at_ms,
+                )
+            case "replica.replace":
+                seen = ReplicaId(_number(arguments, "seen"))
+                return ReplaceReplica(
+                    ShardId(_number(arguments, "shard")), node_of(seen), seen, at_ms
+                )
+            case "producers.allocate":
+                return AllocateProducers(PRODUCER_BLOCK, at_ms)
+            case _:
+                raise InvalidArgument(
+                    f"there is no command {name!r}", "see raftline --help for what there is"
+                )
+
+    def _create_topic(self, host: CatalogHost, arguments: Arguments, at_ms: int) -> CreateTopic:
+        defaults = self._node.settings.topics
+        name = _text(arguments, "name")
+        if name in host.machine.topics:
+            raise TopicExists(name)
+        partitions = arguments.get("partitions") or (
+            1 if name in ONE_PARTITION or name.startswith("__") else defaults.partitions
+        )
+        factor = arguments.get("replication_factor") or defaults.replication_factor
+        if not isinstance(partitions, int) or not isinstance(factor, int):
+            raise InvalidArgument("partitions and replication_factor are whole numbers")
+        settings = check_settings(_mapping(arguments, "settings"))
+        for key, value in (
+            ("retention_ms", defaults.retention_ms),
+            ("retention_bytes", defaults.retention_bytes),
+        ):
+            settings.setdefault(key, value)
+        return CreateTopic(name, _text(arguments, "uuid"), partitions, factor, settings, at_ms)
+
+    def _lead_shard(
+        self, replica: Replica, name: str, arguments: Arguments, timeout_ms: int, reply: Reply
+    ) -> None:
+        if name == "cluster.transfer":
+            reply(_pack(self._transfer(replica, arguments)))
+            return
+        host = replica.host
+        assert isinstance(host, PartitionHost)
+        proposal = self._proposal(replica, timeout_ms, reply)
+        if name == "topic.trim":
+            host.command(Trim(_number(arguments, "offset"), replica.time.stamp()), proposal)
+        elif name == "shard.mark":
+            host.command(Noop(replica.time.stamp()), proposal)
+        else:
+            raise InvalidArgument(f"there is no command {name!r} on a partition")
+
+    def _transfer(self, replica: Replica, arguments: Arguments) -> dict[str, object]:
+        wanted = self._node.node_number(arguments.get("to_node"))
+        for voter in replica.conf.voters:
+            if node_of(ReplicaId(voter)) == wanted:
+                replica.transfer(ReplicaId(voter))
+                return {"to": wanted}
+        raise InvalidArgument(
+            f"node {wanted} has no voting replica of {replica.name}",
+            "raftline topic show lists the replicas",
+        )
+
+    @staticmethod
+    def _describe(events: Sequence[object]) -> dict[str, object]:
+        first = events[0] if events else None
+        match first:
+            case TopicCreated():
+                return {"name": first.name, "uuid": first.uuid, "partitions": len(first.shards)}
+            case ProducersAllocated():
+                return {"first": first.first, "count": first.count}
+            case ReplicaReplaced():
+                return {"replica": first.replica}
+            case _:
+                return {}
+
+    def _node_number(self, host: CatalogHost, arguments: Arguments, key: str) -> NodeId:
+        return self._node.node_number(arguments.get(key))
+
+    @staticmethod
+    def _shard_number(host: CatalogHost, arguments: Arguments) -> ShardId:
+        if arguments.get("topic") in (None, "", "catalog"):
+            return CATALOG_SHARD
+        topic, partition = _text(arguments, "topic"), _number(arguments, "partition")
+        return host.machine.shard_of(topic, partition).id
+
+
+def _text(arguments: Arguments, *keys: str) -> str:
+    for key in keys:
+        value = arguments.get(key)
+        if isinstance(value, str) and value:
+            return value
+    raise InvalidArgument(f"{keys[0]!r} is missing", "give it as text")
+
+
+def _number(arguments: Arguments, key: str) -> int:
+    value = arguments.get(key)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgument(f"{key!r} is missing", "give it as a whole number")
+    return value
+
+
+def _mapping(arguments: Arguments, key: str) -> dict[str, object]:
+    value = arguments.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"{key!r} is not a table of settings")
+    return msgspec.convert(value, dict[str, object])

@@ -1,0 +1,421 @@
+"""The calls of a node: append, read, look up, command, verify (gateways/ports.py).
+
+Any node takes any call. What is led here is served at once; the rest goes through the router. The
+hot path is ``append`` to a partition led here: one dictionary look-up and one collected tuple.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from raftline.model.batch import NO_PRODUCER, BatchInfo, check_batch
+from raftline.model.calls import (
+    Appended,
+    CatalogView,
+    ClusterStatus,
+    Looked,
+    ReadReply,
+    Verified,
+)
+from raftline.model.errors import (
+    NotReady,
+    OverLimit,
+    RaftlineError,
+    TimedOut,
+    UnknownPartition,
+    UnknownTopic,
+)
+from raftline.model.partitioner import partition_of
+from raftline.node.partition import PartitionHost
+from raftline.node.remote import (
+    VERB_APPEND,
+    VERB_READ,
+    VERB_TIME,
+    Answer,
+    Reply,
+)
+from raftline.node.replica import Replica
+from raftline.node.router import DEFINITE
+
+if TYPE_CHECKING:
+    from raftline.node.node import Node
+
+_SHARD = struct.Struct("<I")
+_READ = struct.Struct("<IqIIB")  # shard offset bytes_max wait_ms linearizable
+_TIME = struct.Struct("<Iq")
+_pack = msgspec.msgpack.encode
+_decode_appended = msgspec.msgpack.Decoder(Appended).decode
+_decode_read = msgspec.msgpack.Decoder(ReadReply).decode
+_decode_looked = msgspec.msgpack.Decoder(Looked).decode
+_decode_dict = msgspec.msgpack.Decoder(dict[str, object]).decode
+
+AppendDone = Callable[[Appended | RaftlineError], None]
+ReadDone = Callable[[ReadReply | RaftlineError], None]
+Located = tuple[int, Replica | None]  # shard, our replica of it
+
+
+class NodeCalls:
+    """What gateways may ask of a node."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._clock = node.clock
+        self._local: dict[tuple[str, int], Replica] = {}
+        self._round_robin: dict[str, int] = {}
+        self._creating: dict[str, list[Callable[[RaftlineError | None], None]]] = {}
+        self._uncommitted = 0
+        self._uncommitted_max = node.settings.limits.node_uncommitted_bytes_max
+
+    def serve(self) -> None:
+        """Answer other nodes' questions."""
+        remote = self._node.remote
+        remote.handle(VERB_APPEND, self._on_append)
+        remote.handle(VERB_READ, self._on_read)
+        remote.handle(VERB_TIME, self._on_time)
+
+    def place(self, topic: str, partition: int, replica: Replica | None) -> None:
+        """Keep the table of replicas held here."""
+        if replica is None:
+            self._local.pop((topic, partition), None)
+        else:
+            self._local[(topic, partition)] = replica
+
+    # ------------------------------------------------------------------ append
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        batch: bytes,
+        info: BatchInfo,
+        timeout_ms: int,
+        done: AppendDone,
+    ) -> None:
+        """Store one sealed batch. Creates the topic at first use where settings allow it."""
+        replica = self._local.get((topic, partition))
+        if replica is None or not replica.is_leader:
+            self._append_elsewhere(topic, partition, batch, info, timeout_ms, done)
+            return
+        deadline = self._clock.mono_ms() + timeout_ms
+
+        def answered(answer: Appended | RaftlineError) -> None:
+            if isinstance(answer, DEFINITE):
+                left = int(deadline - self._clock.mono_ms())
+                if left > 0:
+                    self._append_elsewhere(topic, partition, batch, info, left, done)
+                    return
+            done(answer)
+
+        self._append_here(replica, batch, info, deadline, timeout_ms, answered)
+
+    def _append_here(
+        self,
+        replica: Replica,
+        batch: bytes,
+        info: BatchInfo,
+        deadline: float,
+        timeout_ms: int,
+        done: AppendDone,
+    ) -> None:
+        refusal = self._node.admission(replica)
+        if refusal is not None:
+            done(refusal)
+            return
+        size = info.length
+        if self._uncommitted + size > self._uncommitted_max:
+            done(
+                OverLimit(
+                    "uncommitted bytes on this node", self._uncommitted, self._uncommitted_max
+                )
+            )
+            return
+        self._uncommitted += size
+
+        def answered(answer: Appended | RaftlineError) -> None:
+            self._uncommitted -= size
+            done(answer)
+
+        host = replica.host
+        assert isinstance(host, PartitionHost)
+        host.append(batch, info, deadline, timeout_ms, answered)
+
+    def _append_elsewhere(
+        self,
+        topic: str,
+        partition: int,
+        batch: bytes,
+        info: BatchInfo,
+        timeout_ms: int,
+        done: AppendDone,
+    ) -> None:
+        shard = self._locate(topic, partition)
+        if isinstance(shard, UnknownTopic) and self._node.settings.topics.auto_create:
+            deadline = self._clock.mono_ms() + timeout_ms
+
+            def created(error: RaftlineError | None) -> None:
+                left = int(deadline - self._clock.mono_ms())
+                if error is not None:
+                    done(error)
+                elif left <= 0:
+                    done(TimedOut(f"creating {topic}", timeout_ms))
+                else:
+                    self.append(topic, partition, batch, info, left, done)
+
+            self._create(topic, timeout_ms, created)
+            return
+        if isinstance(shard, RaftlineError):
+            done(shard)
+            return
+
+        def local(replica: Replica, left_ms: int, answer: Callable[[Answer], None]) -> None:
+            self._append_here(
+                replica,
+                batch,
+                info,
+                self._clock.mono_ms() + left_ms,
+                left_ms,
+                lambda reply: answer(reply if isinstance(reply, RaftlineError) else _pack(reply)),
+            )
+
+        self._node.router.send(
+            shard,
+            VERB_APPEND,
+            [_SHARD.pack(shard), batch],
+            timeout_ms,
+            lambda answer: done(
+                answer if isinstance(answer, RaftlineError) else _decode_appended(answer)
+            ),
+            local,
+            repeatable=info.producer_id != NO_PRODUCER,
+        )
+
+    def _on_append(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
+        (shard,) = _SHARD.unpack_from(body)
+        replica = self._node.led(shard)
+        if isinstance(replica, RaftlineError):
+            reply(replica)
+            return
+        batch = bytes(body[_SHARD.size :])
+        try:
+            info = check_batch(batch, replica.name)
+        except RaftlineError as error:
+            reply(error)
+            return
+        self._append_here(
+            replica,
+            batch,
+            info,
+            self._clock.mono_ms() + timeout_ms,
+            timeout_ms,
+            lambda answer: reply(answer if isinstance(answer, RaftlineError) else _pack(answer)),
+        )
+
+    def _locate(self, topic: str, partition: int) -> int | RaftlineError:
+        node = self._node
+        if not node.is_ready:
+            return NotReady(node.reason)
+        row = node.catalog_machine.topics.get(topic)
+        if row is None:
+            return UnknownTopic(topic)
+        if not 0 <= partition < len(row.shards):
+            return UnknownPartition(topic, partition, len(row.shards))
+        return row.shards[partition]
+
+    def _create(
+        self, topic: str, timeout_ms: int, done: Callable[[RaftlineError | None], None]
+    ) -> None:
+        """Create a topic once for all who wait for it."""
+        waiting = self._creating.get(topic)
+        if waiting is not None:
+            waiting.append(done)
+            return
+        self._creating[topic] = [done]
+
+        def created(answer: dict[str, object] | RaftlineError) -> None:
+            error = answer if isinstance(answer, RaftlineError) else None
+            if error is not None and error.code == "topic_exists":
+                error = None
+            for call in self._creating.pop(topic, []):
+                call(error)
+
+        self.command("topic.create", {"name": topic}, timeout_ms, created)
+
+    def partition_for(self, topic: str, key: bytes | None) -> int | RaftlineError:
+        """Choose a partition with the topic's partitioner; -1: the topic does not exist yet."""
+        node = self._node
+        if not node.is_ready:
+            return NotReady(node.reason)
+        row = node.catalog_machine.topics.get(topic)
+        if row is None:
+            return -1 if node.settings.topics.auto_create else UnknownTopic(topic)
+        count = len(row.shards)
+        if key is None:
+            turn = self._round_robin.get(topic, 0)
+            self._round_robin[topic] = turn + 1
+            return turn % count
+        return partition_of(node.partitioner_of(topic), key, count)
+
+    # ------------------------------------------------------------------ read
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        bytes_max: int,
+        wait_ms: int,
+        timeout_ms: int,
+        done: ReadDone,
+        *,
+        linearizable: bool = False,
+        any_replica: bool = False,
+    ) -> None:
+        """Read whole committed batches that hold ``offset`` and on; wait for more if at the end."""
+        limits = self._node.settings.limits
+        bytes_max = max(1, min(bytes_max, limits.reply_bytes_max))
+        wait_ms = max(0, min(wait_ms, limits.wait_ms_max, timeout_ms))
+        shard = self._locate(topic, partition)
+        if isinstance(shard, RaftlineError):
+            done(shard)
+            return
+        replica = self._local.get((topic, partition))
+        if replica is not None and not replica.is_closed and (any_replica or replica.is_leader):
+            self._read_here(
+                replica, offset, bytes_max, wait_ms, linearizable and replica.is_leader, done
+            )
+            return
+
+        def local(led: Replica, left_ms: int, answer: Callable[[Answer], None]) -> None:
+            self._read_here(
+                led,
+                offset,
+                bytes_max,
+                min(wait_ms, left_ms),
+                linearizable,
+                lambda reply: answer(reply if isinstance(reply, RaftlineError) else _pack(reply)),
+            )
+
+        self._node.router.send(
+            shard,
+            VERB_READ,
+            [_READ.pack(shard, offset, bytes_max, wait_ms, linearizable)],
+            timeout_ms,
+            lambda answer: done(
+                answer if isinstance(answer, RaftlineError) else _decode_read(answer)
+            ),
+            local,
+            repeatable=True,
+        )
+
+    def _read_here(
+        self,
+        replica: Replica,
+        offset: int,
+        bytes_max: int,
+        wait_ms: int,
+        linearizable: bool,  # noqa: FBT001
+        done: ReadDone,
+    ) -> None:
+        host = replica.host
+        assert isinstance(host, PartitionHost)
+        if replica.frozen:
+            done(NotReady(f"{replica.name} is catching up here"))
+            return
+        now = self._clock.mono_ms()
+        if not linearizable:
+            host.read(offset, bytes_max, now + wait_ms, now, done)
+            return
+
+        def confirmed(error: RaftlineError | None) -> None:
+            if error is not None:
+                done(error)
+            else:
+                host.read(offset, bytes_max, now + wait_ms, self._clock.mono_ms(), done)
+
+        replica.read_index(confirmed)
+
+    def _on_read(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
+        shard, offset, bytes_max, wait_ms, linearizable = _READ.unpack_from(body)
+        replica = self._node.led(shard)
+        if isinstance(replica, RaftlineError):
+            reply(replica)
+            return
+        self._read_here(
+            replica,
+            offset,
+            bytes_max,
+            min(wait_ms, timeout_ms),
+            bool(linearizable),
+            lambda answer: reply(answer if isinstance(answer, RaftlineError) else _pack(answer)),
+        )
+
+    def look_up_time(
+        self,
+        topic: str,
+        partition: int,
+        time_ms: int,
+        timeout_ms: int,
+        done: Callable[[Looked | RaftlineError], None],
+    ) -> None:
+        """Find the first message with a timestamp at or after ``time_ms``."""
+        shard = self._locate(topic, partition)
+        if isinstance(shard, RaftlineError):
+            done(shard)
+            return
+
+        def local(replica: Replica, _left_ms: int, answer: Callable[[Answer], None]) -> None:
+            self._time_here(replica, time_ms, answer)
+
+        self._node.router.send(
+            shard,
+            VERB_TIME,
+            [_TIME.pack(shard, time_ms)],
+            timeout_ms,
+            lambda answer: done(
+                answer if isinstance(answer, RaftlineError) else _decode_looked(answer)
+            ),
+            local,
+            repeatable=True,
+        )
+
+    def _time_here(self, replica: Replica, time_ms: int, answer: Callable[[Answer], None]) -> None:
+        host = replica.host
+        assert isinstance(host, PartitionHost)
+        host.look_up_time(
+            time_ms,
+            lambda found: answer(found if isinstance(found, RaftlineError) else _pack(found)),
+        )
+
+    def _on_time(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
+        shard, time_ms = _TIME.unpack_from(body)
+        replica = self._node.led(shard)
+        if isinstance(replica, RaftlineError):
+            reply(replica)
+        else:
+            self._time_here(replica, time_ms, reply)
+
+    # ------------------------------------------------------------------ the rest
+
+    def command(
+        self,
+        name: str,
+        arguments: dict[str, object],
+        timeout_ms: int,
+        done: Callable[[dict[str, object] | RaftlineError], None],
+    ) -> None:
+        """Run an administrative command anywhere in the cluster."""
+        self._node.admin.run(name, arguments, timeout_ms, done)
+
+    def verify(self, timeout_ms: int, done: Callable[[Verified | RaftlineError], None]) -> None:
+        """Compare the digests of all replicas of all shards."""
+        self._node.verifier.run(timeout_ms, done)
+
+    def catalog(self) -> CatalogView:
+        """Return this node's view of topics and nodes (no waiting)."""
+        return self._node.status_pages.catalog()
+
+    def status(self) -> ClusterStatus:
+        """Return nodes, shards, leaders and health as this node sees them (no waiting)."""
+        return self._node.status_pages.status()

@@ -1,0 +1,452 @@
+"""A partition on this node: its machine, its log, and everybody who waits for either.
+
+State
+    Appends collected and not proposed; readers parked at the end; offers made to replicas that
+    are far behind.
+
+Invariants
+    A1  ``machine.next_offset == log.log_end`` after every entry.
+    A2  Every append is answered once: by its outcome at apply, by a refusal before it was
+        proposed, or by ``TimedOut``.
+    A3  A reader never sees past what is applied, which is committed and locally synced.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from raftline.machines.machine import Refused
+from raftline.machines.partition.commands import (
+    APPEND_TAG,
+    Command,
+    Malformed,
+    decode_append,
+    encode_append,
+    encode_command,
+)
+from raftline.machines.partition.machine import AppendedEntry, Duplicate, PartitionMachine, Trimmed
+from raftline.model.batch import BatchInfo
+from raftline.model.calls import Appended, Looked, ReadReply
+from raftline.model.errors import (
+    Internal,
+    OffsetOutOfRange,
+    OverLimit,
+    RaftlineError,
+    ShuttingDown,
+    TimedOut,
+)
+from raftline.model.limits import ENTRY_BATCHES_MAX
+from raftline.model.records import open_batch
+from raftline.node.marks import Marks
+from raftline.node.replica import Proposal, Replica
+from raftline.node.segments import Segments
+from raftline.raft.rpc import Entry
+from raftline.storage.checkpoint import Checkpoint
+from raftline.storage.log import PartitionLog
+from raftline.storage.log_words import DamagedRange, LogIdentity, LogMark, TimeHit
+
+ENTRY_BYTES = 1 << 20  # appends of one turn share entries up to about this size
+OFFERS_MAX = 2
+
+AppendDone = Callable[[Appended | RaftlineError], None]
+ReadDone = Callable[[ReadReply | RaftlineError], None]
+Append = tuple[bytes, BatchInfo, AppendDone, float, int]  # batch, head, done, deadline, timeout
+Parked = tuple[int, int, float, ReadDone]  # offset, bytes_max, deadline, done
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """The state at an index, held for a replica that fetches it."""
+
+    index: int
+    log_start: int
+    log_end: int
+    state_bytes: int
+
+
+class AppendProposal:
+    """The callers of one Append entry."""
+
+    __slots__ = ("appends", "deadline", "name")
+
+    def __init__(self, name: str, appends: list[Append]) -> None:
+        self.name = name
+        self.appends: list[Append | None] = list(appends)
+        self.deadline = min(append[3] for append in appends)
+
+    def refuse(self, error: RaftlineError) -> None:
+        """Nothing of it was stored."""
+        for append in self.appends:
+            if append is not None:
+                append[2](error)
+
+    def expire(self, now_ms: float) -> bool:
+        """Answer the overdue; say whether nobody waits any more. A2."""
+        if now_ms < self.deadline:
+            return False
+        left = False
+        for at, append in enumerate(self.appends):
+            if append is None:
+                continue
+            if append[3] <= now_ms:
+                self.appends[at] = None
+                append[2](TimedOut(f"an append to {self.name}", append[4]))
+            else:
+                left = True
+        return not left
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """A command was applied: at which index, and what happened."""
+
+    index: int
+    events: Sequence[object]
+
+
+class CommandProposal:
+    """The caller of one command."""
+
+    __slots__ = ("_deadline", "_done", "_name", "_timeout_ms")
+
+    def __init__(
+        self,
+        name: str,
+        deadline: float,
+        timeout_ms: int,
+        done: Callable[[Applied | RaftlineError], None],
+    ) -> None:
+        self._name = name
+        self._deadline = deadline
+        self._timeout_ms = timeout_ms
+        self._done: Callable[[Applied | RaftlineError], None] | None = done
+
+    def answer(self, answer: Applied | RaftlineError) -> None:
+        """Hand the outcome of the applied command to the caller."""
+        done, self._done = self._done, None
+        if done is not None:
+            done(answer)
+
+    def refuse(self, error: RaftlineError) -> None:
+        """The command will never be applied."""
+        self.answer(error)
+
+    def expire(self, now_ms: float) -> bool:
+        """Answer the caller if it is overdue."""
+        if now_ms < self._deadline:
+            return False
+        self.answer(TimedOut(f"a command to {self._name}", self._timeout_ms))
+        return True
+
+
+class PartitionHost:
+    """Machine and log of one partition, driven by its replica."""
+
+    def __init__(
+        self,
+        name: str,
+        directory: str,
+        identity: LogIdentity,
+        machine: PartitionMachine,
+        log: PartitionLog,
+        segments: Segments,
+        *,
+        collected_bytes_max: int,
+        parked_max: int,
+    ) -> None:
+        self.name = name
+        self.directory = directory
+        self.identity = identity
+        self.machine = machine
+        self.log = log
+        self.replica: Replica | None = None
+        self.marks = Marks()
+        self.applied_bytes = 0  # since the last checkpoint
+        self._segments = segments
+        self._collected: list[Append] = []
+        self._collected_bytes = 0
+        self._collected_bytes_max = collected_bytes_max
+        self._parked: deque[Parked] = deque()
+        self._parked_max = parked_max
+        self._offers: dict[int, tuple[Offer, bytes]] = {}
+
+    # ------------------------------------------------------------------ appends
+
+    def append(
+        self,
+        batch: bytes,
+        info: BatchInfo,
+        deadline: float,
+        timeout_ms: int,
+        done: AppendDone,
+    ) -> None:
+        """Collect one batch for the next turn."""
+        replica = self.replica
+        assert replica is not None
+        size = info.length
+        if self._collected_bytes + size > self._collected_bytes_max and self._collected:
+            done(
+                OverLimit(
+                    f"bytes waiting to be proposed to {self.name}",
+                    self._collected_bytes + size,
+                    self._collected_bytes_max,
+                )
+            )
+            return
+        self._collected.append((batch, info, done, deadline, timeout_ms))
+        self._collected_bytes += size
+        replica.collected(size)
+
+    def proposals(self, replica: Replica) -> list[tuple[bytes, Proposal]]:
+        """Return the collected appends as entries of bounded size."""
+        appends, self._collected = self._collected, []
+        self._collected_bytes = 0
+        if not appends:
+            return []
+        at_ms = replica.time.stamp()
+        found: list[tuple[bytes, Proposal]] = []
+        start = size = 0
+        for at, append in enumerate(appends):
+            size += append[1].length
+            if size >= ENTRY_BYTES or at + 1 - start >= ENTRY_BATCHES_MAX:
+                found.append(self._entry(at_ms, appends[start : at + 1]))
+                start, size = at + 1, 0
+        if start < len(appends):
+            found.append(self._entry(at_ms, appends[start:] if start else appends))
+        return found
+
+    def _entry(self, at_ms: int, appends: list[Append]) -> tuple[bytes, Proposal]:
+        data = encode_append(at_ms, [(append[0], append[1]) for append in appends])
+        return data, AppendProposal(self.name, appends)
+
+    def command(self, command: Command, proposal: CommandProposal) -> None:
+        """Propose anything but an append."""
+        assert self.replica is not None
+        self.replica.propose(encode_command(command), proposal)
+
+    def refuse_collected(self, error: RaftlineError) -> None:
+        """Answer what was collected and not proposed. A2."""
+        appends, self._collected = self._collected, []
+        self._collected_bytes = 0
+        for append in appends:
+            append[2](error)
+
+    # ------------------------------------------------------------------ applying
+
+    def apply(self, entry: Entry, proposal: Proposal | None) -> None:
+        """Apply one committed entry: offsets from the machine, bytes to the log, answers."""
+        data = entry.data
+        if not data:
+            return
+        self.applied_bytes += len(data)
+        if data[0] != APPEND_TAG:
+            self._apply_command(entry, proposal)
+            return
+        try:
+            view = decode_append(data)
+        except Malformed as error:
+            if proposal is not None:
+                proposal.refuse(Internal(str(error)))
+            return
+        result = self.machine.apply_append(entry.index, entry.term, view)
+        stored = result.stored
+        if stored:
+            view_of = memoryview(data)
+            self.log.append(
+                stored[0].base_offset,
+                entry.term,
+                result.at_ms,
+                [(view_of[b.start : b.start + b.length], b.count, b.max_timestamp) for b in stored],
+            )
+        assert self.machine.next_offset == self.log.log_end  # A1
+        if isinstance(proposal, AppendProposal):
+            self._answer(proposal, result)
+
+    def _answer(self, proposal: AppendProposal, result: AppendedEntry) -> None:
+        at_ms, log_start, term = result.at_ms, self.machine.log_start, result.term
+        partition = self.identity.partition
+        for append, outcome in zip(proposal.appends, result.outcomes, strict=True):
+            if append is None:
+                continue
+            if type(outcome) is int:
+                append[2](
+                    Appended(outcome, append[1].count, partition, at_ms, False, log_start, term)
+                )
+            elif isinstance(outcome, Duplicate):
+                append[2](
+                    Appended(
+                        outcome.first_offset,
+                        append[1].count,
+                        partition,
+                        at_ms,
+                        True,
+                        log_start,
+                        term,
+                    )
+                )
+            else:
+                assert isinstance(outcome, RaftlineError)
+                append[2](outcome)
+
+    def _apply_command(self, entry: Entry, proposal: Proposal | None) -> None:
+        events = self.machine.apply(entry.index, entry.term, entry.data)
+        if not events:  # a Noop: every replica marks its digest here
+            self.marks.put(entry.index, self.machine.digest(), self.log.log_start, self.log.log_end)
+        for event in events:
+            if isinstance(event, Trimmed):
+                self.log.trim(event.log_start)
+                self._segments.trimmed(self)
+        if isinstance(proposal, CommandProposal):
+            refusals = [event for event in events if isinstance(event, Refused)]
+            proposal.answer(refusals[0].error() if refusals else Applied(entry.index, events))
+
+    def applied(self) -> None:
+        """Observe log time, wake readers, plan the write-out."""
+        replica = self.replica
+        if replica is not None:
+            replica.time.observe(self.machine.at_ms)
+        self._segments.appended(self)
+        if self._parked:
+            self._serve_parked()
+
+    # ------------------------------------------------------------------ reading
+
+    def read(
+        self, offset: int, bytes_max: int, deadline: float, now_ms: float, done: ReadDone
+    ) -> None:
+        """Answer with whole batches, now or when there are some, or empty at ``deadline``. A3."""
+        end = self.log.log_end
+        if offset < self.log.log_start or offset > end:
+            done(OffsetOutOfRange(self.name, offset, self.log.log_start, end))
+        elif offset < end:
+            self._read_now(offset, bytes_max, done)
+        elif deadline <= now_ms or len(self._parked) >= self._parked_max:
+            done(self._reply([]))
+        else:
+            self._parked.append((offset, bytes_max, deadline, done))
+
+    def _read_now(self, offset: int, bytes_max: int, done: ReadDone) -> None:
+        buffers = self.log.read_tail(offset, bytes_max)
+        if buffers is not None:
+            done(self._reply(buffers))
+            return
+        self._segments.read(self, offset, bytes_max, done)
+
+    def _reply(self, buffers: list[bytes | bytearray | memoryview]) -> ReadReply:
+        term = self.replica.raft.term if self.replica is not None else 0
+        return ReadReply(b"".join(buffers), self.log.log_start, self.log.log_end, term)
+
+    def cold_read(
+        self,
+        buffers: list[bytes | bytearray | memoryview] | None,
+        error: BaseException | None,
+        done: ReadDone,
+    ) -> None:
+        """A read came back from the lane."""
+        if buffers is not None:
+            done(self._reply(buffers))
+        elif isinstance(error, DamagedRange):
+            done(self._segments.damaged(self, error))
+        elif isinstance(error, RaftlineError):
+            done(error)
+        else:
+            done(Internal(f"reading {self.name}: {error}"))
+
+    def look_up_time(self, time_ms: int, done: Callable[[Looked | RaftlineError], None]) -> None:
+        """Find the first message at or after ``time_ms``: the batch by index, then inside it."""
+
+        def found(hit: TimeHit | None, error: BaseException | None) -> None:
+            if isinstance(error, DamagedRange):
+                done(self._segments.damaged(self, error))
+            elif error is not None:
+                done(Internal(f"looking up a time in {self.name}: {error}"))
+            elif hit is None:
+                done(Looked(-1, -1, self.log.log_end))
+            else:
+                done(self._inside(hit, time_ms))
+
+        self._segments.run(self.log.find_time(time_ms), found)
+
+    def _inside(self, hit: TimeHit, time_ms: int) -> Looked:
+        for message in open_batch(hit.batch):  # the edge of a look-up, not the hot path
+            if message.timestamp_ms >= time_ms and message.offset >= self.log.log_start:
+                return Looked(message.offset, message.timestamp_ms, self.log.log_end)
+        return Looked(hit.base_offset, time_ms, self.log.log_end)
+
+    def _serve_parked(self) -> None:
+        end = self.log.log_end
+        for _ in range(len(self._parked)):
+            parked = self._parked.popleft()
+            if parked[0] < end:
+                self._read_now(parked[0], parked[1], parked[3])
+            else:
+                self._parked.append(parked)
+
+    # ------------------------------------------------------------------ snapshots
+
+    def offer(self, index: int) -> bytes:
+        """Freeze the state at ``index``; the log up to here stays readable by itself."""
+        state = self.machine.snapshot()
+        offer = Offer(index, self.log.log_start, self.log.log_end, len(state))
+        self._offers[index] = (offer, state)
+        while len(self._offers) > OFFERS_MAX:
+            del self._offers[next(iter(self._offers))]
+        return msgspec.msgpack.encode(offer)
+
+    def offered_state(self, index: int) -> bytes | None:
+        """Return the frozen machine state of an offer that still stands."""
+        found = self._offers.get(index)
+        return found[1] if found is not None else None
+
+    def checkpoint(self) -> Callable[[], Checkpoint]:
+        """Freeze state, index and log together (the loop's half); the lane syncs the log."""
+        replica = self.replica
+        assert replica is not None
+        self.applied_bytes = 0
+        state = self.machine.snapshot()
+        sync = self.log.sync_job()
+        head = replica.checkpoint_head()
+        identity = self.identity
+        at_ms, level = self.machine.at_ms, self.machine.feature_level
+
+        def build() -> Checkpoint:
+            return msgspec.structs.replace(
+                head,
+                topic_uuid=identity.topic_uuid,
+                partition=identity.partition,
+                log=sync(),
+                state=state,
+                at_ms=at_ms,
+                feature_level=level,
+            )
+
+        return build
+
+    def checkpointed(self, mark: LogMark) -> None:
+        """A checkpoint with this mark is durable: older files and memory may go."""
+        self.log.synced(mark)
+        self.log.checkpointed(mark)
+
+    # ------------------------------------------------------------------ the rest
+
+    def role_changed(self, replica: Replica) -> None:
+        """Readers at the end of a log that is no longer led here ask again elsewhere."""
+
+    def expire(self, now_ms: float) -> None:
+        """Answer overdue readers (empty) and appends that were never proposed."""
+        if self._parked:
+            late = [parked for parked in self._parked if parked[2] <= now_ms]
+            if late:
+                self._parked = deque(p for p in self._parked if p[2] > now_ms)
+                for parked in late:
+                    parked[3](self._reply([]))
+        if self._collected and self._collected[0][3] <= now_ms:
+            late_appends = [a for a in self._collected if a[3] <= now_ms]
+            self._collected = [a for a in self._collected if a[3] > now_ms]
+            for append in late_appends:
+                append[2](TimedOut(f"an append to {self.name}", append[4]))
+
+    def close(self) -> None:
+        """Answer everybody who waits."""
+        parked, self._parked = self._parked, deque()
+        for entry in parked:
+            entry[3](ShuttingDown())

@@ -1,0 +1,227 @@
+"""Recovery after the loss of a majority: nothing is automatic, a person accepts the loss.
+
+For every shard without a leader whose majority is on nodes that are gone, the live replica with
+the longest log goes on alone; the catalog then forgets the lost nodes, so that the shard's own
+leader fills new replicas on those that are left.
+
+What may be lost: entries that only lost nodes had. What the lost nodes hold must never come back:
+their disks are to be wiped before they are started again.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from raftline.model.errors import InvalidArgument, NotReady, RaftlineError
+from raftline.model.ids import CATALOG_SHARD, ReplicaId, node_of
+from raftline.node.remote import VERB_FORCE, VERB_POSITION, Answer, Reply
+from raftline.node.replica import Replica, Start
+from raftline.raft.rpc import ConfState
+from raftline.storage.checkpoint import Checkpoint, write_checkpoint
+
+if TYPE_CHECKING:
+    from raftline.node.node import Node
+
+STEP_MS = 2_000
+WAIT_MS = 300
+
+Done = Callable[[dict[str, object] | RaftlineError], None]
+
+_pack = msgspec.msgpack.encode
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """How far a replica's log goes; the greatest is the best survivor."""
+
+    term: int
+    last: int
+    commit: int
+    node: int
+
+
+class Recovery:
+    """``cluster recover --accept-loss``."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+
+    def serve(self) -> None:
+        """Answer other nodes."""
+        self._node.remote.handle(VERB_POSITION, self._on_position)
+        self._node.remote.handle(VERB_FORCE, self._on_force)
+
+    def run(self, arguments: dict[str, object], timeout_ms: int, done: Done) -> None:
+        """Recover every shard that has no leader: the catalog first, then the partitions."""
+        if arguments.get("accept_loss") is not True:
+            raise InvalidArgument(
+                "recovering without a majority loses what only the lost nodes had",
+                "start the missing nodes; if they are gone for good, add --accept-loss",
+            )
+        _Run(self._node, timeout_ms, done).start()
+
+    def _on_position(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
+        shard = msgspec.msgpack.decode(body, type=int)
+        position = self.position(shard)
+        reply(NotReady("no replica here") if position is None else _pack(position))
+
+    def position(self, shard: int) -> Position | None:
+        """Return how far our replica's log goes."""
+        replica = self._node.shards.get(shard)
+        if replica is None:
+            return None
+        last = replica.raft.last_index
+        term = replica.raft.log.term_at(last)
+        return Position(term, last, replica.raft.commit, self._node.id)
+
+    def _on_force(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
+        self.force(msgspec.msgpack.decode(body, type=int), reply)
+
+    def force(self, shard: int, reply: Reply) -> None:
+        """Go on alone with our replica of a shard."""
+        node = self._node
+        replica = node.shards.get(shard)
+        if replica is None or replica.frozen:
+            reply(NotReady(f"shard {shard} has no whole replica here"))
+            return
+        if replica.raft.leader:
+            reply(InvalidArgument(f"{replica.name} has a leader", "nothing to recover"))
+            return
+        voters = replica.conf.voters
+        live = [v for v in voters if v == replica.id or node.peers.is_live(node_of(ReplicaId(v)))]
+        if len(live) * 2 > len(voters):
+            reply(InvalidArgument(f"{replica.name} has a majority", "it elects a leader by itself"))
+            return
+        alone = ConfState(voters=(replica.id,))
+        node.log("warning", "shard.forced", shard=replica.name, replica=replica.id)
+        build = replica.host.checkpoint()
+        directory = replica.host.directory
+
+        def job() -> Checkpoint:
+            checkpoint = msgspec.structs.replace(build(), conf_state=alone)
+            write_checkpoint(node.disk, directory, checkpoint)
+            return checkpoint
+
+        def written(made: Checkpoint | None, error: BaseException | None) -> None:
+            if made is None or replica.is_closed or replica.applied_index != made.index:
+                reply(NotReady(f"{replica.name} could not be forced: {error}"))
+                return
+            self._go_on(replica, made, alone)
+            reply(b"")
+
+        node.segments.run(job, written)
+
+    def _go_on(self, replica: Replica, made: Checkpoint, alone: ConfState) -> None:
+        first = max(made.index + 1, replica.log.first_index())
+        entries = replica.log.entries(first, replica.log.last_index() + 1, 1 << 62)
+        start = Start(made.index, made.term, alone, replica.hard_state, entries)
+        opened = self._node.shards.restart(replica, start)
+        opened.campaign()
+
+
+class _Run:
+    """One recovery, step by step."""
+
+    def __init__(self, node: "Node", timeout_ms: int, done: Done) -> None:
+        self._node = node
+        self._deadline = node.clock.mono_ms() + timeout_ms
+        self._done = done
+        self._forced: list[str] = []
+        self._lost: list[str] = []
+
+    def start(self) -> None:
+        """The catalog first: without it nothing else can be decided."""
+        node = self._node
+        if node.has_leader(CATALOG_SHARD):
+            self._drop_lost()
+            return
+        hosts = [node.id, *(p.node for p in node.peers if p.node and not p.silent)]
+        self._force(CATALOG_SHARD, "catalog", hosts, lambda: self._wait_catalog())
+
+    def _left_ms(self) -> int:
+        return max(1, int(self._deadline - self._node.clock.mono_ms()))
+
+    def _late(self) -> bool:
+        return self._node.clock.mono_ms() >= self._deadline
+
+    def _wait_catalog(self) -> None:
+        node = self._node
+        if node.has_leader(CATALOG_SHARD):
+            self._drop_lost()
+        elif self._late():
+            self._done(NotReady("the catalog has no leader yet; ask again"))
+        else:
+            node.clock.call_later(WAIT_MS, self._wait_catalog)
+
+    def _force(self, shard: int, name: str, hosts: list[int], then: Callable[[], None]) -> None:
+        """Ask all live replicas how far they are; the furthest goes on alone."""
+        node = self._node
+        positions: list[Position] = []
+        waiting = len(hosts)
+
+        def answered(answer: Answer) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not isinstance(answer, RaftlineError):
+                positions.append(msgspec.msgpack.decode(answer, type=Position))
+            if waiting == 0:
+                chosen()
+
+        def chosen() -> None:
+            if not positions:
+                self._lost.append(name)
+                then()
+                return
+            best = max(positions)
+            self._forced.append(f"{name}: goes on from node {best.node} at entry {best.last}")
+            if best.node == node.id:
+                node.recovery.force(shard, lambda _: then())
+            else:
+                node.remote.call(best.node, VERB_FORCE, [_pack(shard)], STEP_MS, lambda _: then())
+
+        for host in hosts:
+            if host == node.id:
+                own = node.recovery.position(shard)
+                answered(NotReady("no replica here") if own is None else _pack(own))
+            else:
+                node.remote.call(host, VERB_POSITION, [_pack(shard)], STEP_MS, answered)
+
+    def _drop_lost(self) -> None:
+        """Let the catalog forget the silent nodes, one after another."""
+        node = self._node
+        silent = [
+            row.id
+            for row in node.catalog_machine.members()
+            if row.id != node.id and not node.peers.is_live(row.id)
+        ]
+        if not silent:
+            self._partitions()
+            return
+        number = silent[0]
+
+        def left(_: object) -> None:
+            node.admin.run("cluster.drained", {"node": number}, self._left_ms(), dropped)
+
+        def dropped(answer: dict[str, object] | RaftlineError) -> None:
+            if isinstance(answer, RaftlineError):
+                self._done(answer)
+            else:
+                self._drop_lost()
+
+        node.admin.run("cluster.remove", {"node": number, "force": True}, self._left_ms(), left)
+
+    def _partitions(self) -> None:
+        """Force every partition that has no leader, one after another."""
+        node = self._node
+        for row in node.catalog_machine.shards.values():
+            if row.id == CATALOG_SHARD or row.place in self._seen():
+                continue
+            if node.has_leader(row.id):
+                continue
+            live = [node.id, *(p.node for p in node.peers if p.node and not p.silent)]
+            self._force(row.id, row.place, live, self._partitions)
+            return
+        self._done({"forced": list(self._forced), "lost": list(self._lost)})
+
+    def _seen(self) -> set[str]:
+        return {text.split(":")[0] for text in self._forced} | set(self._lost)

@@ -1,0 +1,381 @@
+"""Shards on this node: which replicas there are, and how they come and go.
+
+State
+    The open replicas, those being opened in the lane, those out of service with the reason.
+
+Invariants
+    H1  A replica has its identity and configuration on the disk before it takes part.
+    H2  A new shard starts at index 1 with the voters the catalog named. A replica that joins later
+        starts at index 0 with nobody, so it can only be filled by catch-up.
+    H3  A replica whose vote or log cannot be trusted never comes back under its number: it is out
+        of service until the catalog gives this node a new incarnation.
+    H4  Nothing is deleted without the catalog's word (a tombstone, or a configuration without us).
+"""
+
+from collections.abc import Callable, Iterator
+
+from raftline.config.settings import Settings
+from raftline.machines.partition.machine import PartitionMachine
+from raftline.model.errors import ShuttingDown
+from raftline.model.ids import CATALOG_SHARD, ReplicaId, ShardId
+from raftline.node.log_time import ClusterTime, LogTime
+from raftline.node.partition import PartitionHost
+from raftline.node.ports import Clock, Rng
+from raftline.node.replica import Host, Replica, Start
+from raftline.node.segments import Segments
+from raftline.node.turn import Turn
+from raftline.raft.rpc import ConfState, Entry, HardState
+from raftline.storage.checkpoint import Checkpoint, load_checkpoint, write_checkpoint
+from raftline.storage.file_pool import FilePool
+from raftline.storage.files import Disk
+from raftline.storage.log import PartitionLog
+from raftline.storage.log_words import LogFault, LogIdentity, LogSettings
+from raftline.storage.wal import Recovered, RecoveredShard, Wal
+from raftline.telemetry.log import LogEvent
+
+ROOT = "shards"
+FIRST_INDEX = 1
+FIRST_TERM = 1
+
+
+def shard_directory(shard: int) -> str:
+    """Return where a shard's files are."""
+    return f"{ROOT}/{shard}"
+
+
+class Found:
+    """What one shard's directory held at start."""
+
+    __slots__ = ("checkpoint", "damage", "shard")
+
+    def __init__(self, shard: int, checkpoint: Checkpoint | None, damage: str) -> None:
+        self.shard = shard
+        self.checkpoint = checkpoint
+        self.damage = damage
+
+
+def find_shards(disk: Disk, cluster: str) -> dict[int, Found]:
+    """Load every checkpoint there is. Changes nothing."""
+    found: dict[int, Found] = {}
+    for name in disk.listdir(ROOT):
+        if not name.isdigit():
+            continue
+        loaded = load_checkpoint(disk, shard_directory(int(name)), cluster=cluster, shard=int(name))
+        found[int(name)] = Found(int(name), loaded.checkpoint, loaded.damage)
+    return found
+
+
+class Shards:
+    """The replicas of this node."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        rng: Rng,
+        disk: Disk,
+        turn: Turn,
+        wal: Wal,
+        segments: Segments,
+        time: ClusterTime,
+        settings: Settings,
+        log: LogEvent,
+        *,
+        cluster: Callable[[], str],
+        on_change: Callable[[Replica], None],
+    ) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._disk = disk
+        self._turn = turn
+        self._wal = wal
+        self._segments = segments
+        self._time = time
+        self._settings = settings
+        self._log = log
+        self._cluster = cluster
+        self._on_change = on_change
+        self._pool = FilePool(disk)
+        self._replicas: dict[int, Replica] = {}
+        self._opening: dict[int, int] = {}  # shard -> replica id
+        self.quarantined: dict[int, tuple[int, str]] = {}  # shard -> replica id, reason
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._replicas.values())
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def get(self, shard: int) -> Replica | None:
+        """Return our replica of a shard, if it is open."""
+        return self._replicas.get(shard)
+
+    def known(self, shard: int) -> int:
+        """Return the number of our replica, open, being opened or out of service; 0 if none."""
+        replica = self._replicas.get(shard)
+        if replica is not None:
+            return replica.id
+        if shard in self._opening:
+            return self._opening[shard]
+        return self.quarantined.get(shard, (0, ""))[0]
+
+    def partitions(self) -> list[PartitionHost]:
+        """Return the hosts of all open partition replicas."""
+        return [r.host for r in self._replicas.values() if isinstance(r.host, PartitionHost)]
+
+    # ------------------------------------------------------------------ at start
+
+    def restore(self, found: Found, recovered: Recovered, host: Host | None) -> None:
+        """Open a replica from its directory and the WAL; out of service if either is damaged."""
+        shard, checkpoint = found.shard, found.checkpoint
+        wal = recovered.shards.get(shard)
+        damage = found.damage or (wal.damage if wal is not None else "")
+        if checkpoint is None or damage:
+            replica = checkpoint.replica if checkpoint is not None else 0
+            self.quarantine(shard, replica, damage or "its checkpoint is missing")
+            return
+        if host is None:
+            try:
+                host = self._partition_host(shard, checkpoint)
+            except LogFault as error:
+                self.quarantine(shard, checkpoint.replica, str(error))
+                return
+        self._start(ShardId(shard), ReplicaId(checkpoint.replica), host, _start(checkpoint, wal))
+
+    def _partition_host(self, shard: int, checkpoint: Checkpoint) -> PartitionHost:
+        log = self._open_log(shard, checkpoint)
+        damage = log.damage
+        if damage:
+            self._log("error", "log.damaged", shard=shard, reason=str(damage))
+        machine = PartitionMachine()
+        if checkpoint.state:
+            machine.restore(checkpoint.state)
+        return self.new_host(shard, f"shard {shard}", self._identity(checkpoint), machine, log)
+
+    def _open_log(self, shard: int, checkpoint: Checkpoint) -> PartitionLog:
+        return PartitionLog.open(
+            self._disk,
+            shard_directory(shard) + "/log",
+            self._identity(checkpoint),
+            self._log_settings(),
+            checkpoint.log,
+            pool=self._pool,
+        )
+
+    def _identity(self, checkpoint: Checkpoint) -> LogIdentity:
+        return LogIdentity(self._cluster(), checkpoint.topic_uuid, checkpoint.partition)
+
+    def new_host(
+        self,
+        shard: int,
+        name: str,
+        identity: LogIdentity,
+        machine: PartitionMachine,
+        log: PartitionLog,
+    ) -> PartitionHost:
+        """Return a host for a partition's machine and log."""
+        return PartitionHost(
+            name,
+            shard_directory(shard),
+            identity,
+            machine,
+            log,
+            self._segments,
+            collected_bytes_max=self._settings.raft.uncommitted_bytes_max,
+            parked_max=self._settings.limits.parked_reads_max,
+        )
+
+    def _log_settings(self) -> LogSettings:
+        log = self._settings.log
+        return LogSettings(
+            segment_bytes=log.segment_bytes,
+            flush_bytes=log.flush_bytes,
+            flush_ms=log.flush_ms,
+            tail_bytes=log.tail_bytes,
+        )
+
+    def _start(self, shard: ShardId, replica: ReplicaId, host: Host, start: Start) -> Replica:
+        opened = Replica(
+            self._clock,
+            self._rng,
+            self._turn,
+            shard,
+            replica,
+            self._cluster(),
+            host,
+            LogTime(self._clock, self._time),
+            self._settings.raft,
+            start,
+            self._on_change,
+        )
+        self._replicas[shard] = opened
+        self._opening.pop(shard, None)
+        self.quarantined.pop(shard, None)
+        self._segments.started(shard, start.index)
+        if isinstance(host, PartitionHost):
+            host.replica = opened
+            opened.name = host.name
+            opened.time.observe(host.machine.at_ms)
+        self._turn.dirty(opened)
+        self._on_change(opened)
+        return opened
+
+    # ------------------------------------------------------------------ new replicas
+
+    def open_catalog(self, replica: ReplicaId, voters: tuple[int, ...], host: Host) -> Replica:
+        """Open a fresh catalog replica: a founder (``voters``) or one to be filled. H1, H2."""
+        checkpoint = self._fresh(CATALOG_SHARD, replica, voters, "", 0)
+        self._disk.mkdir(shard_directory(CATALOG_SHARD))
+        write_checkpoint(self._disk, shard_directory(CATALOG_SHARD), checkpoint)
+        return self._start(CATALOG_SHARD, replica, host, _start(checkpoint, None))
+
+    def open_partition(
+        self,
+        shard: ShardId,
+        replica: ReplicaId,
+        name: str,
+        topic_uuid: str,
+        partition: int,
+        voters: tuple[int, ...],
+        then: Callable[[Replica], None],
+    ) -> None:
+        """Make a new replica in the lane. ``voters`` empty: it joins and is filled. H1, H2."""
+        self._opening[shard] = replica
+        checkpoint = self._fresh(shard, replica, voters, topic_uuid, partition)
+        directory = shard_directory(shard)
+        disk = self._disk
+
+        def job() -> tuple[PartitionLog, Checkpoint]:
+            if disk.exists(directory):
+                _set_aside(disk, directory)
+            disk.mkdir(directory)
+            log = self._open_log(shard, checkpoint)
+            write_checkpoint(disk, directory, checkpoint)
+            return log, checkpoint
+
+        def opened(
+            result: tuple[PartitionLog, Checkpoint] | None, error: BaseException | None
+        ) -> None:
+            if self._opening.get(shard) != replica:
+                return  # overtaken by a newer wish
+            if result is None:
+                del self._opening[shard]
+                self.quarantine(shard, replica, f"could not be created: {error}")
+                return
+            log, first = result
+            host = self.new_host(shard, name, self._identity(first), PartitionMachine(), log)
+            then(self._start(shard, replica, host, _start(first, None)))
+
+        self._segments.run(job, opened)
+
+    def _fresh(
+        self, shard: int, replica: int, voters: tuple[int, ...], topic_uuid: str, partition: int
+    ) -> Checkpoint:
+        index, term = (FIRST_INDEX, FIRST_TERM) if voters else (0, 0)
+        return Checkpoint(
+            cluster=self._cluster(),
+            shard=shard,
+            replica=replica,
+            topic_uuid=topic_uuid,
+            partition=partition,
+            index=index,
+            term=term,
+            hard_state=HardState(term, 0, index),
+            conf_state=ConfState(voters=tuple(sorted(voters))),
+            term_runs=((index, term),),
+            log=None,
+            state=b"",
+            at_ms=0,
+            feature_level=1,
+        )
+
+    # ------------------------------------------------------------------ out of service
+
+    def quarantine(self, shard: int, replica: int, reason: str) -> None:
+        """Take a replica out of service until the catalog gives us a new one. H3."""
+        self.quarantined[shard] = (replica, reason)
+        self._log("error", "replica.quarantined", shard=shard, replica=replica, reason=reason)
+
+    def stop_replica(self, replica: Replica, reason: str) -> None:
+        """A replica's files failed under it: close and quarantine it."""
+        if self._replicas.get(replica.shard) is replica:
+            self.close(replica.shard)
+            self.quarantine(replica.shard, replica.id, reason)
+
+    def close(self, shard: int) -> None:
+        """Take a replica out of service."""
+        replica = self._replicas.pop(shard, None)
+        if replica is not None:
+            replica.close(ShuttingDown())
+            self._on_change(replica)
+
+    def reopen(self, replica: Replica, host: Host, start: Start) -> Replica:
+        """Go on from a state that catch-up has brought here, under the same number."""
+        self.close(replica.shard)
+        self._wal.add_reset(replica.shard, start.index, start.term)
+        hard = start.hard_state
+        self._wal.add_hard_state(replica.shard, hard.term, hard.vote, hard.commit)
+        opened = self._start(replica.shard, replica.id, host, start)
+        self._turn.must_write()
+        return opened
+
+    def restart(self, replica: Replica, start: Start) -> Replica:
+        """Go on from another configuration with the same host and log (recovery after a loss)."""
+        host = replica.host
+        replica.close(ShuttingDown())
+        return self._start(replica.shard, replica.id, host, start)
+
+    def destroy(self, shard: int, then: Callable[[], None]) -> None:
+        """Delete a replica for good. H4."""
+        self.close(shard)
+        self.quarantined.pop(shard, None)
+        self._opening.pop(shard, None)
+        self._wal.add_removed(shard)
+        self._wal.forget(shard)
+        self._turn.must_write()
+        disk, directory = self._disk, shard_directory(shard)
+
+        def job() -> None:
+            if disk.exists(directory):
+                disk.remove_tree(directory)
+                disk.sync_dir(ROOT)
+
+        def done(_: object, error: BaseException | None) -> None:
+            if error is not None:
+                self._log("warning", "replica.delete_failed", shard=shard, reason=str(error))
+            then()
+
+        self._segments.run(job, done)
+
+
+def _start(checkpoint: Checkpoint, wal: RecoveredShard | None) -> Start:
+    hard = checkpoint.hard_state
+    entries: list[Entry] = []
+    if wal is not None:
+        hard = _newer(hard, wal.hard_state)
+        entries = wal.entries
+    last = entries[-1].index if entries else checkpoint.index
+    commit = min(max(hard.commit, checkpoint.index), last)
+    return Start(
+        index=checkpoint.index,
+        term=checkpoint.term,
+        conf=checkpoint.conf_state,
+        hard_state=HardState(hard.term, hard.vote, commit),
+        entries=entries,
+    )
+
+
+def _newer(one: HardState, other: HardState) -> HardState:
+    """Return the later of two durable states; a vote is never taken back."""
+    if one.term != other.term:
+        later = one if one.term > other.term else other
+        return HardState(later.term, later.vote, max(one.commit, other.commit))
+    return HardState(one.term, one.vote or other.vote, max(one.commit, other.commit))
+
+
+def _set_aside(disk: Disk, directory: str) -> None:
+    """Keep what an earlier incarnation left, under another name. H4."""
+    number = 1
+    while disk.exists(f"{directory}.old-{number}"):
+        number += 1
+    disk.rename(directory, f"{directory}.old-{number}")
+    disk.sync_dir(ROOT)

@@ -1,0 +1,128 @@
+"""Status: the cluster as this node sees it, without asking anyone."""
+
+from typing import TYPE_CHECKING
+
+from raftline.machines.catalog.state import REMOVED, Shard, Topic
+from raftline.model.calls import CatalogView, ClusterStatus, NodeRow, PartitionRow, TopicRow
+from raftline.model.ids import CATALOG_SHARD, ReplicaId, node_of
+from raftline.model.settings import effective
+from raftline.node.partition import PartitionHost
+
+if TYPE_CHECKING:
+    from raftline.node.node import Node
+
+
+class StatusPages:
+    """Answers of ``catalog`` and ``status``."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+
+    def catalog(self) -> CatalogView:
+        """Return topics and nodes."""
+        machine = self._node.catalog_machine
+        return CatalogView(
+            cluster=machine.cluster,
+            version=machine.version,
+            nodes=self._nodes(),
+            topics=tuple(self._topic(machine.topics[name]) for name in sorted(machine.topics)),
+        )
+
+    def status(self) -> ClusterStatus:
+        """Return nodes, shards, leaders and health."""
+        node = self._node
+        shards = node.catalog_machine.shards
+        leaderless = [
+            row.place
+            for row in shards.values()
+            if row.id != CATALOG_SHARD and not node.router.leader_of(row.id)
+        ]
+        quarantined = [
+            f"{shards[shard].place if shard in shards else f'shard {shard}'}: {reason}"  # type: ignore[index]
+            for shard, (_, reason) in node.shards.quarantined.items()
+        ]
+        return ClusterStatus(
+            cluster=node.identity.cluster,
+            node=node.id,
+            name=node.identity.name,
+            ready=node.is_ready,
+            reason=node.reason,
+            catalog_leader=node.router.leader_of(CATALOG_SHARD),
+            catalog_version=node.catalog_machine.version,
+            nodes=self._nodes(),
+            shards=len(node.shards),
+            leaderless=tuple(sorted(leaderless)),
+            quarantined=tuple(quarantined),
+            wal_bytes=node.wal.bytes_used,
+            free_bytes=node.free_bytes,
+            uptime_ms=int(node.clock.mono_ms() - node.started_mono),
+        )
+
+    def _nodes(self) -> tuple[NodeRow, ...]:
+        node = self._node
+        rows: list[NodeRow] = []
+        for number, row in sorted(node.catalog_machine.nodes.items()):
+            if row.state == REMOVED:
+                continue
+            us = number == node.id
+            live = us or node.peers.is_live(number)
+            state = row.state if row.state != "member" else "live" if live else "silent"
+            peer = node.peers.get(number)
+            beat = peer.heartbeat if peer is not None else None
+            rows.append(
+                NodeRow(
+                    id=number,
+                    name=row.name,
+                    rack=row.rack,
+                    peer=row.peer,
+                    http=row.http,
+                    grpc=row.grpc,
+                    kafka=row.kafka,
+                    state=state,
+                    free_bytes=node.free_bytes if us else beat.free_bytes if beat else -1,
+                    clock_offset_ms=-node.time.offset_ms() if us else node.time.offset_of(number),
+                )
+            )
+        return tuple(rows)
+
+    def _topic(self, topic: Topic) -> TopicRow:
+        shards = self._node.catalog_machine.shards
+        return TopicRow(
+            name=topic.name,
+            uuid=topic.uuid,
+            replication_factor=topic.replication_factor,
+            created_ms=topic.created_ms,
+            settings=effective(topic.settings),
+            partitions=tuple(self._partition(shards[shard]) for shard in topic.shards),
+        )
+
+    def _partition(self, row: Shard) -> PartitionRow:
+        node = self._node
+        replica = node.shards.get(row.id)
+        leader = node.router.leader_of(row.id)
+        state = "ok" if leader else "no leader"
+        if row.id in node.shards.quarantined:
+            state = f"quarantined: {node.shards.quarantined[row.id][1]}"
+        host = replica.host if replica is not None else None
+        learners: tuple[int, ...] = ()
+        term, log_start, commit_end, size = 0, -1, -1, -1
+        if replica is not None:
+            term = replica.raft.term
+            learners = tuple(node_of(ReplicaId(r)) for r in replica.conf.learners)
+            if set(replica.conf.voters) != set(row.replicas):
+                state = "moving"
+        if isinstance(host, PartitionHost):
+            log_start, commit_end = host.log.log_start, host.log.log_end
+            size = host.log.bytes
+        return PartitionRow(
+            partition=row.partition,
+            shard=row.id,
+            leader=leader,
+            term=term,
+            replicas=tuple(node_of(r) for r in row.replicas),
+            learners=learners,
+            log_start=log_start,
+            commit_end=commit_end,
+            bytes=size,
+            state=state,
+        )
