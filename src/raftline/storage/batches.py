@@ -54,14 +54,32 @@ def whole_batches(view: memoryview, offset: int, at_ms: int) -> tuple[list[Item]
     return items, at
 
 
+def check_batches(view: memoryview, offset: int) -> None:
+    """Check that ``view`` is whole batches from ``offset`` on that match their CRCs.
+
+    Raises:
+        BadBatch: it is not.
+    """
+    at, total = 0, len(view)
+    while at < total:
+        end, size, crc, _ = head_at(view, at, offset)
+        stop = at + size
+        if stop > total or crc32c(view[at + CRC_FROM : stop]) != crc:
+            raise BadBatch(f"the batch at offset {offset} does not match its crc")
+        offset = end
+        at = stop
+
+
 def take_batches(
-    view: memoryview, first: int, offset: int, end: int, bytes_max: int
+    view: memoryview, first: int, offset: int, end: int, bytes_max: int, far: tuple[int, int]
 ) -> tuple[int, int, int, int]:
     """Find the batches to answer a read with; ``view`` begins with the batch of offset ``first``.
 
     Returns (start, stop, start offset, stop offset) of whole batches from the one that holds
     ``offset``: at least one, no more than ``bytes_max`` otherwise, none past ``end``. Where
     ``view`` is too short for one batch, stop is -1 and start is the length needed to go on.
+    ``far`` is an (offset, byte of ``view``) known to be a boundary within these limits: what lies
+    before it is not walked, so the cost does not grow with the number of batches.
 
     Raises:
         BadBatch: the bytes are not contiguous batches.
@@ -76,14 +94,15 @@ def take_batches(
         at += size
         first = after
     start, start_offset = at, first
-    while after <= end and at + size <= total and (at + size - start <= bytes_max or at == start):
+    if far[1] > start:
+        first, at = far
+    while at + BATCH_HEADER_BYTES <= total and first < end:
+        after, size, _, _ = head_at(view, at, first)
+        is_over = at + size - start > bytes_max and at > start
+        if after > end or at + size > total or is_over:
+            break
         at += size
         first = after
-        if at + BATCH_HEADER_BYTES > total:
-            break
-        if first >= end:
-            break
-        after, size, _, _ = head_at(view, at, first)
     if at == start and after <= end:
         return start + size, -1, start_offset, start_offset
     return start, at, start_offset, first

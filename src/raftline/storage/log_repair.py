@@ -10,7 +10,7 @@ from bisect import bisect_right
 
 from crc32c import crc32c
 
-from raftline.storage.batches import BadBatch, whole_batches
+from raftline.storage.batches import BadBatch, check_batches, whole_batches
 from raftline.storage.files import Buffer
 from raftline.storage.log_files import LogFiles
 from raftline.storage.log_words import (
@@ -38,8 +38,7 @@ def scrub(files: LogFiles, bytes_max: int) -> ScrubResult:
         offset = max(offset, files.segments[0].base_offset)
         want = min(SCRUB_STEP_BYTES, bytes_max - done)
         try:
-            view, start, stop = files.read(offset, want, files.written_end, again=True)
-            whole_batches(view, start, 0)
+            view, _, stop = files.read(offset, want, files.written_end, again=True)
         except DamagedRange as error:
             damaged.append(error.damage)
             stop = max(error.end_offset, offset + 1)
@@ -52,8 +51,8 @@ def scrub(files: LogFiles, bytes_max: int) -> ScrubResult:
 def repair(files: LogFiles, start: int, end: int, good: Buffer) -> tuple[Damage, ...]:
     """Overwrite ``[start, end)`` with verified bytes; return what is still damaged in it.
 
-    ``start`` is where a reported damage starts (or where an earlier repair of it ended); ``good``
-    may be the first part of the damage only, then ``end`` is where these bytes end.
+    ``start`` is where a reported damage starts. ``good`` may be the first part of it only (then
+    ``end`` is where these bytes end); go on from where the returned damage starts, or from ``end``.
 
     Raises:
         NotRepaired: the bytes are unsound or cannot be what was there. Nothing was written.
@@ -65,10 +64,11 @@ def repair(files: LogFiles, start: int, end: int, good: Buffer) -> tuple[Damage,
     position = _position_of(segment, start)
     _check_fit(segment, start, end, position, boundaries, len(good))
     chunks = range(position // CHUNK_BYTES, chunk_count(position + len(good)))
+    chain = _chain_before(segment, chunks.start)
     for chunk in chunks:
-        _check_chunk(segment, chunk, position, good)
+        chain = _check_chunk(segment, chunk, position, good, chain)
     segment.overwrite(position, good)
-    _learn_sums(segment, chunks)
+    _learn_sums(segment, chunks, position, len(good))
     return _remaining(segment, start, end, position, len(good))
 
 
@@ -116,8 +116,13 @@ def _check_fit(
         raise NotRepaired(f"[{start}, {end}) has another length in this log")
 
 
-def _check_chunk(segment: Segment, chunk: int, position: int, good: Buffer) -> None:
-    """Refuse to put wrong bytes into a chunk: one that is right now, or that ``good`` completes."""
+def _check_chunk(
+    segment: Segment, chunk: int, position: int, good: Buffer, chain: int | None
+) -> int | None:
+    """Refuse to put wrong bytes into a chunk: one that is right now, or that ``good`` completes.
+
+    ``chain`` is the one at the start of the chunk, if known; returns the one at its end.
+    """
     sums = segment.load().sums
     start = chunk * CHUNK_BYTES
     length = sums.length_of(chunk)
@@ -128,21 +133,17 @@ def _check_chunk(segment: Segment, chunk: int, position: int, good: Buffer) -> N
     is_covered = low == start and high == start + length
     if sums.known[chunk]:
         was_right = now is not None and crc32c(now) == sums.crcs[chunk]
-        if (was_right or is_covered) and crc32c(image) != sums.crcs[chunk]:
+        is_right = crc32c(image) == sums.crcs[chunk]
+        if (was_right or is_covered) and not is_right:
             raise NotRepaired(f"bytes [{low}, {high}) do not give the recorded sum")
-    elif is_covered:
-        _check_chain(segment, chunk, image)
-
-
-def _check_chain(segment: Segment, chunk: int, image: Buffer) -> None:
-    """Check a chunk without a sum by the chains around it, where both are known."""
-    sums = segment.load().sums
-    before = _chain_before(segment, chunk)
+        return crc32c(image, sums.chains[chunk]) if is_right else None
+    if not is_covered or chain is None:
+        return None
+    after = crc32c(image, chain)
     is_last = chunk + 1 == len(sums.crcs)
-    if before is None or not (is_last or sums.known[chunk + 1]):
-        return
-    if crc32c(image, before) != sums.chain_after(chunk):
+    if (is_last or sums.known[chunk + 1]) and after != sums.chain_after(chunk):
         raise NotRepaired(f"chunk {chunk} does not lead to the recorded chain")
+    return after
 
 
 def _chain_before(segment: Segment, chunk: int) -> int | None:
@@ -156,22 +157,24 @@ def _chain_before(segment: Segment, chunk: int) -> int | None:
     return crc32c(data, sums.chains[chunk - 1])
 
 
-def _learn_sums(segment: Segment, chunks: range) -> None:
-    """Give chunks without a sum the one of their repaired bytes, where a chain supports it."""
+def _learn_sums(segment: Segment, chunks: range, position: int, length: int) -> None:
+    """Give chunks whose sum is lost the one of their repaired bytes.
+
+    Only where all of a chunk was repaired and the chain leads up to it. That the chain also leads
+    on from it was checked before the write, as far as it is known.
+    """
     sums = segment.load().sums
     for chunk in chunks:
-        if sums.known[chunk]:
-            continue
+        start = chunk * CHUNK_BYTES
+        is_covered = position <= start and start + sums.length_of(chunk) <= position + length
         before = _chain_before(segment, chunk)
         data = segment.read_chunk(chunk)
-        is_last = chunk + 1 == len(sums.crcs)
-        if before is None or data is None or not (is_last or sums.known[chunk + 1]):
+        if sums.known[chunk] or not is_covered or before is None or data is None:
             continue
-        if crc32c(data, before) == sums.chain_after(chunk):
-            sums.crcs[chunk], sums.chains[chunk] = crc32c(data), before
-            sums.known[chunk] = 1
-            segment.sums_saved = min(segment.sums_saved, chunk)
-            segment.dirty = True
+        sums.crcs[chunk], sums.chains[chunk] = crc32c(data), before
+        sums.known[chunk] = 1
+        segment.sums_saved = min(segment.sums_saved, chunk)
+        segment.dirty = True
 
 
 def _remaining(
@@ -182,7 +185,7 @@ def _remaining(
         segment.forget_tables()
     try:
         view, _ = segment.read(position, length, again=True)
-        whole_batches(view, start, 0)
+        check_batches(view, start)
     except DamagedRange as error:
         return (Damage(max(start, error.start_offset), error.end_offset, error.reason),)
     except BadBatch as error:

@@ -43,6 +43,14 @@ class OffsetIndex:
         row = bisect_right(self.positions, position) - 1
         return self.offsets[row], self.positions[row]
 
+    def within(self, position: int, end: int, start: int) -> tuple[int, int]:
+        """Return the last entry at or before both ``position`` and offset ``end``.
+
+        As (offset, byte counted from ``start``).
+        """
+        row = min(bisect_right(self.positions, position), bisect_right(self.offsets, end)) - 1
+        return self.offsets[row], self.positions[row] - start
+
     def after(self, position: int) -> tuple[int, int] | None:
         """Return the first (offset, position) at or after byte ``position``."""
         row = bisect_left(self.positions, position)

@@ -4,6 +4,7 @@ import random
 import struct
 
 from crc32c import crc32c
+
 from raftline.storage.log import PartitionLog
 from raftline.storage.log_words import LogIdentity, LogMark, LogSettings
 from raftline.testing.sim_disk import SimDisk
