@@ -30,6 +30,10 @@ class Members(msgspec.Struct, frozen=True):
         """Say whether two majorities must agree."""
         return bool(self.outgoing)
 
+    def is_singleton(self) -> bool:
+        """Say whether one voter decides alone."""
+        return len(self.incoming) == 1 and not self.outgoing
+
     def voters(self) -> list[int]:
         """Return everyone with a vote in either half, sorted."""
         return sorted({*self.incoming, *self.outgoing})

@@ -25,6 +25,7 @@ from raftline.raft.state import LEADER
 
 _NORMAL = int(EntryKind.NORMAL)
 _PROPOSE = int(RpcKind.PROPOSE)
+NO_INDEX = 0
 
 
 class Membership(Replication):
@@ -36,12 +37,20 @@ class Membership(Replication):
         """Return the configuration in force."""
         return self.members.conf_state()
 
-    def apply_conf_change(self, change: ConfChange | ConfChangeV2) -> ConfState:
+    def apply_conf_change(
+        self, change: ConfChange | ConfChangeV2, index: int = NO_INDEX
+    ) -> ConfState:
         """Put a committed change into force and return the new configuration.
+
+        ``index`` is that of its entry: a change that a snapshot has overtaken, because it came
+        while the entries before it were being applied, is passed over. Without it the caller
+        vouches that this cannot be.
 
         Raises:
             ConfChangeFault: it cannot be made; the old configuration stays.
         """
+        if NO_INDEX < index <= self._snapshot_index:
+            return self.members.conf_state()
         return self._switch(plan_change(self.members, as_v2(change)))
 
     # --- proposals
@@ -162,6 +171,8 @@ class Membership(Replication):
             return conf
         if self.id not in self.progress or self.is_learner:
             if self.config.step_down_on_removal:
+                if self.config.commit_rides:
+                    self.flush_commit()  # the last chance to tell that the change is committed
                 self._become_follower(self.term, NOBODY)
             return conf
         if not conf.voters:
@@ -171,6 +182,8 @@ class Membership(Replication):
         else:
             for replica, progress in self._others:
                 self._send_append(replica, progress, empty_too=False)
+        if self._unconfirmed_reads:
+            self._answer_confirmed_reads()
         if self.lead_transferee not in (*conf.voters, *conf.voters_outgoing):
             self.lead_transferee = NOBODY
         return conf
@@ -198,5 +211,6 @@ class Membership(Replication):
             return False
         members = members_from(conf)
         log.restore(snapshot)
+        self._snapshot_index = snapshot.index
         self._switch(Plan(members, tuple(members.everyone())))
         return True

@@ -6,7 +6,8 @@ answer confirms all up to that number. With ``read_only_lease_based`` the answer
 on the word of check-quorum, and is only as good as the clocks.
 
 A new leader does not know how far the cluster has committed until an entry of its own term is,
-so reads wait for that.
+so reads wait for that. So does a single voter, whose commit mark may be older than its log: here
+we differ from etcd/raft, which answers a single voter's reads at once.
 """
 
 from raftline.raft.errors import RaftFault
@@ -43,12 +44,10 @@ class Reads(RaftState):
         """Take a read on the leader."""
         if len(rpc.entries) != 1:
             raise RaftFault(f"a read names itself once, not {len(rpc.entries)} times")
-        if len(self.members.incoming) == 1 and not self.members.is_joint():
-            self._answer_read(rpc, self.log.commit)
-        elif not self._committed_in_term():
-            self._pending_reads.append(rpc)
-        else:
+        if self._committed_in_term():
             self._confirm_read(rpc)
+        else:
+            self._pending_reads.append(rpc)
 
     def _on_forward_read(self, rpc: Rpc) -> None:
         """Pass a read on to the leader, who answers the sender."""
@@ -71,7 +70,7 @@ class Reads(RaftState):
                 self._confirm_read(rpc)
 
     def _confirm_read(self, rpc: Rpc) -> None:
-        if self.config.read_only_lease_based:
+        if self.config.read_only_lease_based or self.members.is_singleton():
             self._answer_read(rpc, self.log.commit)
             return
         self._unconfirmed_reads.append((rpc, self.log.commit))
@@ -79,9 +78,13 @@ class Reads(RaftState):
         self._broadcast_heartbeat()
 
     def _confirm_reads(self, sender: int, context: bytes) -> None:
-        """Count a heartbeat's answer, and answer the reads that a majority now confirms."""
+        """Count a heartbeat's answer."""
         number = self._read_number(context)
         self._acks[sender] = max(number, self._acks.get(sender, 0))
+        self._answer_confirmed_reads()
+
+    def _answer_confirmed_reads(self) -> None:
+        """Answer the reads that a majority confirms: of the configuration in force by now."""
         members = self.members
         confirmed = joint_committed_index(members.incoming, members.outgoing, self._acks)
         count = confirmed - self._reads_confirmed

@@ -50,7 +50,7 @@ class Ready(msgspec.Struct):
     soft_state: SoftState | None  # where it changed
     snapshot: Snapshot | None  # to write, before entries
     reads: list[ReadState]
-    must_sync: bool  # the write must be durable before its responses leave
+    must_sync: bool  # entries, term or vote: durable before the responses leave. So is a snapshot
     append: Rpc | None = None
     apply: Rpc | None = None
 
@@ -73,10 +73,7 @@ class Handout(Election):
         hard_state, conf = log.initial_state()
         members = members_from(conf)
         self._install(Plan(members, tuple(members.everyone())))
-        if hard_state != HardState():
-            self._load(hard_state)
-        if config.applied:
-            self.log.applied_to(config.applied, 0)
+        self._load(hard_state, config.applied)
         self._become_follower(self.term, NOBODY)
         self._async = config.async_storage_writes
         self._on_advance: list[Rpc] = []

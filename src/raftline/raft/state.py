@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import msgspec
 
 from raftline.raft.config import Config
-from raftline.raft.errors import RaftFault
 from raftline.raft.log import RaftLog
 from raftline.raft.members import Members, Plan
 from raftline.raft.progress import Inflights, Progress
@@ -57,6 +56,7 @@ class RaftState:
         "_reads_confirmed",
         "_rpcs",
         "_rpcs_after_append",
+        "_snapshot_index",
         "_uncommitted_bytes",
         "_uncommitted_bytes_max",
         "_unconfirmed_reads",
@@ -106,6 +106,7 @@ class RaftState:
         self._votes: dict[int, bool] = {}
         self._rpcs: list[Rpc] = []
         self._rpcs_after_append: list[Rpc] = []
+        self._snapshot_index = 0  # where the last snapshot taken from a leader stands
         self._pending_conf_index = 0
         self._uncommitted_bytes = 0
         self._uncommitted_bytes_max = config.uncommitted_bytes_max or NO_LIMIT
@@ -234,11 +235,16 @@ class RaftState:
             return min(index, other)
         return index
 
-    def _load(self, state: HardState) -> None:
-        if not self.log.commit <= state.commit <= self.log.last_index:
-            bounds = f"[{self.log.commit}, {self.log.last_index}]"
-            raise RaftFault(f"stored commit {state.commit} is outside {bounds}")
-        self.log.commit = state.commit
+    def _load(self, state: HardState, applied: int) -> None:
+        """Take up where the last process stopped.
+
+        The commit mark need not be durable: what was applied or compacted was committed.
+        """
+        log = self.log
+        log.commit_to(state.commit)
+        log.commit_to(applied)
+        if applied:
+            log.applied_to(applied, 0)
         self.term = state.term
         self.vote = state.vote
 

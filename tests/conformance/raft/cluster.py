@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable
 
 import msgspec
-from tests.conformance.raft.printer import show_ready, show_rpc
 
 from raftline.raft.conf_change import decode_conf_change
 from raftline.raft.core import Config, Raft
@@ -18,6 +17,7 @@ from raftline.raft.rpc import (
     Snapshot,
 )
 from raftline.raft.storage import Compacted, MemoryLog, SnapshotOutdated
+from tests.conformance.raft.printer import show_ready, show_rpc
 
 LEVELS = ("DEBUG", "INFO", "WARN", "ERROR", "FATAL", "NONE")
 QUIET = len(LEVELS) - 1

@@ -5,11 +5,6 @@
 grows by one entry per step, so ``next`` tells when a replica was first seen.
 """
 
-from tests.conformance.raft.cluster import Complaint
-from tests.conformance.raft.dialogue import Step
-from tests.conformance.raft.interaction_words import parse_bool, parse_changes
-from tests.conformance.raft.printer import show_members, show_progress_map
-
 from raftline.raft.errors import ConfChangeFault, Trouble
 from raftline.raft.members import (
     Members,
@@ -20,6 +15,10 @@ from raftline.raft.members import (
 )
 from raftline.raft.progress import Inflights, Progress
 from raftline.raft.state import carry_over
+from tests.conformance.raft.cluster import Complaint
+from tests.conformance.raft.dialogue import Step
+from tests.conformance.raft.interaction_words import parse_bool, parse_changes
+from tests.conformance.raft.printer import show_members, show_progress_map
 
 # What the dialogues call our troubles.
 SPOKEN = {

@@ -8,16 +8,6 @@ beside the usual ones: ``read-index 2 text``, ``flush-commit 1``, ``report-snaps
 from collections.abc import Callable
 
 import msgspec
-from tests.conformance.raft.cluster import EXPECTED, LEVELS, QUIET, Cluster, Complaint, Seat, spoken
-from tests.conformance.raft.dialogue import Step
-from tests.conformance.raft.printer import (
-    CHANGE_LETTERS,
-    KIND_NAMES,
-    ROLE_NAMES,
-    show_entry,
-    show_progress_map,
-    show_rpc,
-)
 
 from raftline.raft.conf_change import (
     Change,
@@ -28,6 +18,16 @@ from raftline.raft.conf_change import (
 )
 from raftline.raft.core import Role
 from raftline.raft.rpc import Rpc, RpcKind, Snapshot
+from tests.conformance.raft.cluster import EXPECTED, LEVELS, QUIET, Cluster, Complaint, Seat, spoken
+from tests.conformance.raft.dialogue import Step
+from tests.conformance.raft.printer import (
+    CHANGE_LETTERS,
+    KIND_NAMES,
+    ROLE_NAMES,
+    show_entry,
+    show_progress_map,
+    show_rpc,
+)
 
 KINDS = {name: kind for kind, name in KIND_NAMES.items()}
 CHANGES = {letter: kind for kind, letter in CHANGE_LETTERS.items()}

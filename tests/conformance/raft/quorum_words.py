@@ -8,8 +8,6 @@ where the ways differ, the output says so and does not match.
 
 from collections.abc import Iterable
 
-from tests.conformance.raft.dialogue import Step
-
 from raftline.raft.quorum import (
     EVERYTHING,
     VoteResult,
@@ -18,6 +16,7 @@ from raftline.raft.quorum import (
     joint_vote_result,
     vote_result,
 )
+from tests.conformance.raft.dialogue import Step
 
 RESULT_NAMES = {
     VoteResult.PENDING: "VotePending",

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tests.conformance.raft.run_dialogues import ROOT, check, find, main
 
 OWN = Path(__file__).parent / "dialogues"
