@@ -26,9 +26,10 @@ from typing import cast
 
 import msgspec
 
+from raftline.config.addresses import parse_address
 from raftline.model.limits import FRAME_BYTES_MAX, LINK_QUEUE_BYTES_MAX
 from raftline.telemetry.log import LogEvent
-from raftline.transport.addresses import bind, parse
+from raftline.transport.addresses import bind
 from raftline.transport.frames import BufferPool, FrameReader
 from raftline.transport.ports import LinkEvents
 from raftline.wire.peer.frames import Buffer, seal
@@ -369,7 +370,7 @@ class TcpNetwork:
             links.append(TcpLink(self, address, lane))
             return links[-1]
 
-        host, port = parse(address)
+        host, port = parse_address(address)
         infos = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         for more, info in enumerate(infos, 1 - len(infos)):
             try:

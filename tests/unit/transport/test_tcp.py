@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 import uvloop
-from tests.unit.transport.free_port import bind_free
 
 from raftline.transport import tcp
 from raftline.transport.tcp import NOBODY, TcpLink, TcpNetwork
 from raftline.wire.peer.frames import seal
 from raftline.wire.peer.hello import WIRE_FORMAT, Hello
+from tests.unit.transport.free_port import bind_free
 
 
 def hello(name: str, **changes: object) -> Hello:

@@ -1,0 +1,300 @@
+"""One node as a process: settings in, exit code out.
+
+Order of the start
+    Check the settings, bind the ports, lock the directory (each refusal is one line that names the
+    thing and what to do, and nothing was changed); then the loop, the lanes, the node, the
+    gateways. What is needed later only is imported later: start-up time counts.
+
+How it ends
+    SIGTERM or SIGINT: stop listening, let the node finish, at most ``STOP_MS_MAX``; exit code 0. A
+    second signal ends at once. ``on_fatal`` of the node, or a bug that reached the loop: one line,
+    exit code 70, at once, because after a failed sync nothing may be written any more.
+"""
+
+import asyncio
+import contextlib
+import errno
+import gc
+import os
+import random
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from raftline.config.relations import problems
+from raftline.config.settings import Settings
+from raftline.gateways.error_table import row_of
+from raftline.gateways.http.connection import HttpConnection
+from raftline.gateways.http.gateway import HttpGateway
+from raftline.gateways.ports import Calls
+from raftline.model.errors import RaftlineError
+from raftline.node.clock import LoopClock
+from raftline.node.lanes import ThreadLane
+from raftline.server.memory import keep_big_blocks
+from raftline.storage.os_disk import DirectoryInUse, OsDisk
+from raftline.telemetry.log import Log
+from raftline.transport.addresses import bind
+from raftline.transport.ports import LinkEvents
+from raftline.transport.tcp import TcpNetwork
+
+STOP_MS_MAX = 8_000
+EXIT_USAGE = 2
+EXIT_REFUSED = 6
+EXIT_FATAL = 70
+
+
+class Program(LinkEvents, Calls, Protocol):
+    """What the process runs: the node."""
+
+    on_fatal: Callable[[str], None]
+
+    def start(self) -> None:
+        """Recover from the disk and begin. Raises RaftlineError or OSError."""
+        ...
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """End in good order."""
+        ...
+
+
+Build = Callable[..., Program]
+
+
+class Refusal(Exception):
+    """The process cannot start. Says what is wrong, what to do, and the exit code."""
+
+    def __init__(self, message: str, hint: str, code: int = EXIT_REFUSED) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.code = code
+
+
+def run(settings: Settings, build: Build | None = None) -> int:
+    """Run a node until it is told to stop; return the exit code."""
+    listeners: dict[str, socket.socket] = {}
+    disk: OsDisk | None = None
+    try:
+        _check(settings)
+        keep_big_blocks()
+        for name in ("peer", "http"):
+            listeners[name] = _listen(name, getattr(settings.listen, name))
+        disk = _open_disk(settings.node.data_dir)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_Process(settings, disk, listeners, build or _node).run())
+    except Refusal as refusal:
+        _say(str(refusal), refusal.hint)
+        return refusal.code
+    finally:
+        for listener in listeners.values():
+            listener.close()
+        if disk is not None:
+            disk.unlock()
+
+
+class _Process:
+    """The parts of a running node."""
+
+    __slots__ = (
+        "_build",
+        "_disk",
+        "_gateway",
+        "_lanes",
+        "_listeners",
+        "_log",
+        "_loop",
+        "_network",
+        "_node",
+        "_over",
+        "_settings",
+        "_stopping",
+    )
+
+    def __init__(
+        self,
+        settings: Settings,
+        disk: OsDisk,
+        listeners: dict[str, socket.socket],
+        build: Build,
+    ) -> None:
+        self._settings = settings
+        self._disk = disk
+        self._listeners = listeners
+        self._build = build
+        self._stopping = False
+
+    async def run(self) -> int:
+        """Assemble, start, wait for the end. Raises Refusal."""
+        self._assemble()
+        try:
+            self._start_node()
+            await self._network.start(self._listeners["peer"])
+            await self._gateway.start(self._listeners["http"])
+            self._settle_down()
+            await self._over.wait()
+        finally:
+            self._take_down()
+        return 0
+
+    def _assemble(self) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        settings = self._settings
+        clock = LoopClock(loop)
+        output = settings.log_output
+        log = self._log = Log(clock.wall_ms, level=output.level, form=output.format)
+        self._over = asyncio.Event()
+        loop.set_exception_handler(self._on_loop_error)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+        self._lanes = (ThreadLane(loop, "sync"), ThreadLane(loop, "segment"))
+        self._network = TcpNetwork(loop, settings.listen.peer, log)
+        self._node = self._build(
+            clock,
+            random.Random(os.urandom(32)),
+            self._disk,
+            *self._lanes,
+            self._network,
+            settings,
+            log,
+        )
+        self._node.on_fatal = self._fatal
+        self._network.events = self._node
+        self._gateway = HttpGateway(loop, clock, self._node, settings, log)
+
+    def _start_node(self) -> None:
+        data_dir = self._settings.node.data_dir
+        try:
+            self._node.start()
+        except RaftlineError as error:
+            raise Refusal(f"{data_dir}: {error.message}", error.hint, row_of(error).exit) from error
+        except OSError as error:
+            raise _disk_refusal(data_dir, error) from error
+
+    def _settle_down(self) -> None:
+        """Say where we are, and take what the start made out of the collector's sight."""
+        listen = self._settings.listen
+        self._log(
+            "info",
+            "process.started",
+            name=self._settings.node.name,
+            pid=os.getpid(),
+            http=listen.http,
+            peer=listen.peer,
+            data_dir=self._settings.node.data_dir,
+        )
+        gc.collect()
+        gc.freeze()
+
+    def _stop(self, number: int) -> None:
+        if self._stopping:
+            os._exit(128 + number)
+        self._stopping = True
+        self._log("info", "process.stopping", signal=signal.Signals(number).name)
+        self._gateway.stop_listening()
+        self._loop.call_later(STOP_MS_MAX / 1000, self._give_up)
+        self._node.stop(self._over.set)
+
+    def _give_up(self) -> None:
+        if not self._over.is_set():
+            self._log("warning", "process.stop_overdue", after_ms=STOP_MS_MAX)
+            os._exit(0)  # what is acknowledged is on disk: an abrupt end is safe
+
+    def _take_down(self) -> None:
+        self._gateway.close()
+        self._network.close()
+        for lane in self._lanes:
+            lane.close()
+        self._log("info", "process.stopped", name=self._settings.node.name)
+
+    def _fatal(self, reason: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._log("error", "process.failed", reason=reason)
+            _say(f"node {self._settings.node.name} ends: {reason}", "see the log above")
+        os._exit(EXIT_FATAL)
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Take what nobody caught. A bug ends the process; a connection's ends the connection."""
+        error = context.get("exception")
+        message = str(context.get("message", ""))
+        if error is None or isinstance(error, OSError):
+            self._log("warning", "loop.error", message=message, error=repr(error))
+            return
+        where = "".join(traceback.format_exception(error))
+        self._log("error", "loop.bug", message=message, error=repr(error), where=where)
+        if not isinstance(context.get("protocol"), HttpConnection):
+            self._fatal(f"a bug: {error!r}")
+
+
+def _node(*parts: Any) -> Program:
+    from raftline.node.node import Node
+
+    return Node(*parts)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def _check(settings: Settings) -> None:
+    if not __debug__:
+        raise Refusal(
+            "python -O switches the assertions off that guard the data",
+            "start without -O and without PYTHONOPTIMIZE",
+        )
+    wrong = problems(settings)
+    if wrong:
+        raise Refusal("; ".join(wrong), "raftline serve --print-config shows them all", EXIT_USAGE)
+
+
+def _listen(name: str, address: str) -> socket.socket:
+    try:
+        return bind(address)
+    except OSError as error:
+        flag = f"--{name}-addr"
+        if error.errno == errno.EADDRINUSE:
+            raise Refusal(
+                f"{flag} {address}: the port is taken",
+                f"choose another with {flag} (raftline up: --port-base N), or stop what runs there",
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM):
+            hint = f"ports below 1024 need rights: choose another with {flag}"
+            raise Refusal(f"{flag} {address}: not permitted", hint) from error
+        hint = f"{flag} takes host:port of an address this machine has"
+        raise Refusal(f"{flag} {address}: {error.strerror or error}", hint) from error
+
+
+def _open_disk(data_dir: str) -> OsDisk:
+    try:
+        disk = OsDisk(data_dir)
+        disk.lock()
+    except DirectoryInUse as error:
+        raise Refusal(str(error), "each node needs its own --data-dir") from error
+    except OSError as error:
+        raise _disk_refusal(data_dir, error) from error
+    return disk
+
+
+def _disk_refusal(data_dir: str, error: OSError) -> Refusal:
+    hints = {
+        errno.EACCES: "give this user the right to write there, or name another --data-dir",
+        errno.EPERM: "give this user the right to write there, or name another --data-dir",
+        errno.EROFS: "the file system is read-only: name another --data-dir",
+        errno.ENOSPC: "the disk is full: free some space, or name another --data-dir",
+        errno.EDQUOT: "the quota is used up: free some space, or name another --data-dir",
+        errno.ENOTDIR: "a file is in the way: name another --data-dir",
+        errno.EEXIST: "a file is in the way: name another --data-dir",
+    }
+    hint = hints.get(error.errno or 0, "see whether the disk is sound, or name another --data-dir")
+    file = f" ({error.filename})" if error.filename else ""
+    return Refusal(f"--data-dir {data_dir}: {error.strerror or error}{file}", hint)
+
+
+def _say(message: str, hint: str) -> None:
+    sys.stderr.write(f"error: {message}\nhint:  {hint}\n")
+    sys.stderr.flush()
