@@ -13,7 +13,7 @@ def bind(address: str) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setblocking(False)  # noqa: FBT003
+        listener.setblocking(False)
         listener.bind(where)
         listener.listen(1024)
     except OSError:
