@@ -203,7 +203,8 @@ class RaftLog:
         else:
             del self.unstable[:count]
         self.offset = index + 1
-        self.writing_end = max(self.writing_end, self.offset)
+        if self.writing_end <= index:
+            self.writing_end = index + 1
 
     def stable_snapshot_to(self, index: int) -> None:
         """Learn that the snapshot at ``index`` is durable."""
@@ -233,8 +234,10 @@ class RaftLog:
         if not self.applied <= index <= self.commit:
             raise RaftFault(f"applied {index} is outside [{self.applied}, {self.commit}]")
         self.applied = index
-        self.applying = max(self.applying, index)
-        self.applying_bytes = max(0, self.applying_bytes - size)
+        if self.applying < index:
+            self.applying = index
+        rest = self.applying_bytes - size
+        self.applying_bytes = rest if rest > 0 else 0
         self.applying_paused = self.applying_bytes >= self.applying_bytes_max
 
     def appliable_last(self, *, unstable_too: bool) -> int:

@@ -152,16 +152,9 @@ class Handout(Election):
                 after.append(done)
             term, vote, commit = (hard.term, hard.vote, hard.commit) if hard else (0, NOBODY, 0)
             ready.append = Rpc(
-                _STORAGE_APPEND,
-                LOCAL_APPEND,
-                self.id,
-                term,
-                entries=entries,
-                commit=commit,
-                vote=vote,
-                snapshot=snapshot,
-                responses=after,
-            )
+                _STORAGE_APPEND, LOCAL_APPEND, self.id, term, 0, 0, entries, commit, vote,
+                snapshot, False, 0, b"", after,
+            )  # fmt: skip
         if ready.committed:
             done = self._applied_rpc(ready.committed)
             ready.apply = Rpc(

@@ -53,8 +53,10 @@ class Replication(Reads):
     def _broadcast_commit(self) -> None:
         """Tell everyone of a new commit mark, or let it ride on the next append."""
         empty_too = not self.config.commit_rides
+        last = self.log.last_index
         for replica, progress in self._others:
-            self._send_append(replica, progress, empty_too=empty_too)
+            if empty_too or progress.next <= last:
+                self._send_append(replica, progress, empty_too=empty_too)
 
     def flush_commit(self) -> None:
         """Send the commit mark to every replica that was not told it with an append."""
