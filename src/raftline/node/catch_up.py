@@ -157,16 +157,19 @@ class CatchUps:
             return
         log = host.log
         start, end = fetch.start, fetch.end
-        fits = log.log_start <= start <= log.log_end
-        from_start = log.export_job(log.log_start, 1)
-        chain_job = log.chain_job(start) if fits else None
-        export_job = log.export_job(start, CHUNK_BYTES, end) if fits and start < end else None
+        log_end = log.log_end
+        from_start = log.export_job(log.log_start, 1)  # a trim may be inside a batch
+        chain_job = log.chain_job(start)
+        export_job = log.export_job(start, CHUNK_BYTES, end)
 
         def job() -> Fetched:
-            if chain_job is None or fetch.chain not in (CHAIN_UNKNOWN, chain_job()):
-                first = from_start()
+            first = from_start()
+            if not first.start <= start <= log_end or fetch.chain not in (
+                CHAIN_UNKNOWN,
+                chain_job(),
+            ):
                 return Fetched(first.start, first.chain_start, 0, True, b"")
-            if export_job is None:
+            if start >= end:
                 return Fetched(start, CHAIN_UNKNOWN, 0, False, b"")
             got = export_job()
             return Fetched(got.start, got.chain_start, got.at_ms, False, got.data)

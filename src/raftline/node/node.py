@@ -877,8 +877,10 @@ class Node(NodeCalls):
             replica.name = "catalog"
             host = replica.host
             if not replica.is_closed and isinstance(host, CatalogHost):
+                if host.replica is not replica:
+                    host.replica = replica
+                    self.clock.call_soon(lambda: self._catalog_changed(()))  # a new state
                 self.catalog_host = host
-                host.replica = replica
         self.router.hint(shard, replica.leader_node)
         if replica.is_closed or not replica.is_leader:
             return

@@ -372,7 +372,7 @@ class Replica:
         self._turn.dirty(self)
 
     def _apply_conf(self, entry: Entry) -> None:
-        self.conf = self.raft.apply_conf_change(decode_conf_change(entry))
+        self.conf = self.raft.apply_conf_change(decode_conf_change(entry), entry.index)
         self._on_change(self)
 
     def after_ready(self, ready: Ready) -> None:

@@ -386,7 +386,9 @@ class PartitionLog:
     # ---- comparing replicas
 
     def digest_job(self, start: int, end: int) -> Callable[[], str]:
-        """Return a job: a digest of the bytes of ``[start, end)``, both batch boundaries.
+        """Return a job: a digest of the batches that hold ``[start, end)``.
+
+        ``end`` is a batch boundary; a trim may have put ``start`` inside a batch.
 
         Every byte is read and verified; for long ranges run a ``DigestRun`` step by step. The job
         raises DamagedRange.
@@ -535,7 +537,7 @@ class DigestRun:
         self._carried = (files, (), generation)
         if self._next < self._end:
             view, start, stop = files.read(self._next, DIGEST_STEP_BYTES, self._end, again=True)
-            if start != self._next or not len(view):
+            if start > self._next or not len(view):
                 raise LogFault(f"[{self._next}, {self._end}) does not lie on batch boundaries")
             self._hash.update(view)
             self._next = stop
