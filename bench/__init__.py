@@ -1,0 +1,1 @@
+"""The benchmark of Raftline: ``python -m bench.run``. See docs/BENCHMARKS.md."""
