@@ -130,7 +130,7 @@ class Wal:
         self._written = files.run  # file of the last group written
         self._flags = 0
         self._is_rewriting = False
-        self._marked = True  # a header says that all before it is synced, or there is nothing
+        self._marked = True  # the last group taken says that all before it is synced
         self.pending_bytes = 0
 
     @staticmethod
@@ -227,9 +227,11 @@ class Wal:
     # ---- loop side: afterwards
 
     def group_written(self, group: Group) -> None:
-        """Take note that ``write_group`` returned (in the order of taking). W4."""
+        """Take note that the group is written and synced (in the order of taking). W4.
+
+        A group written without a sync is noted after the next one that was synced.
+        """
         self._written = group.generation
-        self._marked = not group.marks
         pins, generation = self._pins, group.generation
         for kind, shard, entries, index, _, _ in group.marks:
             plain = kind & ~COPY
@@ -367,6 +369,7 @@ class Wal:
         self._sequence += 1
         self._position += length
         self._ends[self._generation] = max(self._file_bytes, self._position)
+        self._marked = not pending
         self._pending = []
         self.pending_bytes = 0
         return group

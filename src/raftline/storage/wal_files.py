@@ -16,6 +16,7 @@ Two lanes come here: the sync lane (``write``) and the segment lane (``prepare_s
 the lock is about making the next file, and is waited for only when the sync lane runs out of one.
 """
 
+import contextlib
 import threading
 
 from raftline.config.settings import WalSettings
@@ -40,7 +41,8 @@ class WalFiles:
     """The files of one run. See the module."""
 
     __slots__ = (
-        "_dirty", "_disk", "_file", "_free", "_generation", "_identity", "_lock", "_ready", "_seed",
+        "_dirty", "_disk", "_file", "_free", "_generation", "_identity", "_last", "_lock", "_ready",
+        "_seed",
         "_settings", "_synced_through", "directory", "run",
     )  # fmt: skip
 
@@ -57,6 +59,7 @@ class WalFiles:
         self._free: list[str] = []
         self._dirty = False
         self._seed = 0
+        self._last = 0  # group written
         self._synced_through = 0
         self.directory = directory
         self.run = run
@@ -77,6 +80,8 @@ class WalFiles:
         """Write one group, and sync it. Any error is final: the caller ends the process."""
         if generation != self._generation:
             self._roll(generation)
+        if self._dirty and not header.frame_count:
+            self._sync()  # an empty group is there to say that all before it is synced
         file = self._file
         assert file is not None
         header = GroupHeader(
@@ -88,11 +93,10 @@ class WalFiles:
             header.body_bytes,
         )
         self._dirty = True
+        self._last = header.sequence
         file.write_at(position, [encode_group_header(header, self._seed), *body])
         if sync:
-            file.fdatasync()
-            self._dirty = False
-            self._synced_through = header.sequence
+            self._sync()
 
     def prepare_spare(self) -> None:
         """Make the file after the current one, so that the sync lane will not wait for it."""
@@ -135,12 +139,17 @@ class WalFiles:
                 file.close()
         self._file = self._ready = None
 
+    def _sync(self) -> None:
+        assert self._file is not None
+        self._file.fdatasync()
+        self._dirty = False
+        self._synced_through = self._last
+
     def _roll(self, generation: int) -> None:
         """Go on in the next file. F2."""
         if self._file is not None:
             if self._dirty:
-                self._file.fdatasync()
-                self._dirty = False
+                self._sync()
             self._file.close()
         with self._lock:
             if self._ready is None:
@@ -153,22 +162,31 @@ class WalFiles:
 
     def _make(self, generation: int) -> File:
         """Make an empty file under its final name. F1."""
-        file_bytes = self._settings.file_bytes
         path = f"{self.directory}/{file_name(generation)}"
         temporary = self._take_free() or path.replace(FILE_SUFFIX, TEMPORARY_SUFFIX)
-        file = self._disk.open(temporary, create=True)
-        if file.size() > file_bytes:
-            file.truncate(file_bytes)
-        file.allocate(file_bytes)
-        header = FileHeader(
-            generation, self.run, self._identity.cluster, self._identity.directory_uuid
-        )
-        file.write_at(0, [encode_file_header(header)])
-        file.fdatasync()
-        file.close()
+        try:
+            self._fill_in(temporary, generation)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._disk.remove(temporary)  # a full disk gets its bytes back
+            raise
         self._disk.rename(temporary, path)
         self._disk.sync_dir(self.directory)
         return self._disk.open(path)
+
+    def _fill_in(self, path: str, generation: int) -> None:
+        """Give a file its size and its header, synced."""
+        identity, file_bytes = self._identity, self._settings.file_bytes
+        file = self._disk.open(path, create=True)
+        try:
+            if file.size() > file_bytes:
+                file.truncate(file_bytes)
+            file.allocate(file_bytes)
+            header = FileHeader(generation, self.run, identity.cluster, identity.directory_uuid)
+            file.write_at(0, [encode_file_header(header)])
+            file.fdatasync()
+        finally:
+            file.close()
 
     def _take_free(self) -> str:
         try:

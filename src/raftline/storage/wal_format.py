@@ -51,6 +51,7 @@ _FILE_MAGIC = b"RLWALFIL"
 _FILE_HEADER = Struct("<8sIIQQH")
 _GROUP_HEADER = Struct("<8sHHIQQQQ12x")
 _FRAME = Struct("<QQQBBHII")
+_WHOLE_FRAME = Struct("<QQQBBHIII")
 _CRC = Struct("<I")
 _SEED = Struct("<Q")
 _VOTE = Struct("<Q")
@@ -258,13 +259,12 @@ def decode_frames(body: bytes, seed: int) -> tuple[list[Frame], int]:
     """
     frames: list[Frame] = []
     view = memoryview(body)
-    unpack, fixed, end = _FRAME.unpack_from, _FRAME.size, len(body)
+    unpack, fixed, end = _WHOLE_FRAME.unpack_from, _FRAME.size, len(body)
     at = 0
     while at + FRAME_HEADER_BYTES <= end:
-        (crc,) = _CRC.unpack_from(body, at + fixed)
+        shard, index, term, kind, entry_kind, _, length, payload_crc, crc = unpack(body, at)
         if crc32c(view[at : at + fixed], seed) != crc:
             break
-        shard, index, term, kind, entry_kind, _, length, payload_crc = unpack(body, at)
         start = at + FRAME_HEADER_BYTES
         if start + length > end:
             break

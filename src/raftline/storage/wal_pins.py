@@ -145,7 +145,8 @@ class Pins:
 
     def drop_file(self, generation: int) -> None:
         """The file is let go."""
-        assert not self._counts.pop(generation, 0), generation
+        assert not self.count(generation), generation
+        self._counts.pop(generation, None)
 
     def check(self) -> None:
         """Raise if an invariant is broken. Called by tests and simulation."""

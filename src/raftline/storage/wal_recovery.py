@@ -45,6 +45,7 @@ from raftline.storage.wal_format import (
     RESET,
     SECTOR_BYTES,
     Frame,
+    GroupHeader,
     decode_frames,
     decode_vote,
 )
@@ -111,7 +112,7 @@ def _is_lost(scan: FileScan, run: int, scans: list[FileScan]) -> bool:
 
 class _Recovery:
     __slots__ = (
-        "_checkpoints", "_doubt", "_recovered", "_scans", "_shards", "_synced_through",
+        "_checkpoints", "_doubt", "_recovered", "_scans", "_shards", "_stated", "_synced_through",
     )  # fmt: skip
 
     def __init__(self, scans: list[FileScan], checkpoints: dict[int, Mark]) -> None:
@@ -120,6 +121,7 @@ class _Recovery:
         self._shards = {shard: _Shard(*mark) for shard, mark in sorted(checkpoints.items())}
         self._doubt = ""
         self._synced_through: int | None = None
+        self._stated = 0  # the greatest synced_through met so far
         self._recovered = Recovered({})
 
     def replay(self) -> None:
@@ -127,7 +129,7 @@ class _Recovery:
         expected: int | None = None
         end = 0  # of the last group taken, in its file
         last: FileScan | None = None
-        for scan, found in self._groups():
+        for scan, found in self._groups_ahead():
             header = found.header
             if expected is not None and header.sequence < expected:
                 continue  # bytes of a message that look like a group of ours
@@ -164,6 +166,17 @@ class _Recovery:
         for scan in self._scans:
             for found in scan.groups():
                 yield scan, found
+
+    def _groups_ahead(self) -> Iterator[tuple[FileScan, GroupFound]]:
+        """Yield each group after having looked at the next one's ``synced_through``."""
+        held: tuple[FileScan, GroupFound] | None = None
+        for scan, found in self._groups():
+            self._stated = max(self._stated, found.header.synced_through)
+            if held is not None:
+                yield held
+            held = (scan, found)
+        if held is not None:
+            yield held
 
     def _is_gap(self, scan: FileScan, found: GroupFound, expected: int | None) -> bool:
         if expected is not None:
@@ -203,13 +216,18 @@ class _Recovery:
         body = scan.read(start, header.body_bytes)
         frames, end = decode_frames(body, scan.seed)
         whole = end == header.body_bytes and len(frames) == header.frame_count
-        if (not whole or _has_damage(body, frames)) and self._synced() < header.sequence:
+        if header.sequence > self._stated and self._is_torn(header, body, frames, whole=whole):
             return False
         self._recovered.group_count += 1
         self._apply(scan, start, body, frames)
         if not whole:
             self._damaged(scan, start + end, f"a part of group {header.sequence} is lost")
         return True
+
+    def _is_torn(
+        self, header: GroupHeader, body: bytes, frames: list[Frame], *, whole: bool
+    ) -> bool:
+        return (not whole or _has_damage(body, frames)) and self._synced() < header.sequence
 
     def _apply(self, scan: FileScan, start: int, body: bytes, frames: list[Frame]) -> None:
         for kind, entry_kind, number, index, term, at, length, crc in frames:
@@ -290,7 +308,8 @@ class _Shard:
         """See an entry the checkpoint covers."""
         self.is_removed = False
         if voids:
-            self._void(index)
+            if self._last > self.base_index:
+                self._void(index)
             self._entry_doubt = ""
             if index < self.base_index:
                 self._base_seen = None

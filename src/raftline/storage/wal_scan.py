@@ -51,12 +51,11 @@ class GroupFound(msgspec.Struct, frozen=True):
 class FileScan:
     """One WAL file, read only."""
 
-    __slots__ = ("_file", "_start", "_window", "generation", "header", "path", "seed", "size")
+    __slots__ = ("_file", "_windows", "generation", "header", "path", "seed", "size")
 
     def __init__(self, file: File, generation: int, identity: WalIdentity) -> None:
         self._file = file
-        self._start = 0
-        self._window = b""
+        self._windows: list[tuple[int, bytes]] = []  # the latest two: readers look one group ahead
         self.path = file.path
         self.generation = generation
         self.seed = seed_of(generation, identity.directory_uuid)
@@ -65,13 +64,13 @@ class FileScan:
 
     def read(self, position: int, length: int) -> bytes:
         """Return bytes; fewer at the end of the file, zeros where the disk gives none."""
-        at = position - self._start
-        if at < 0 or at + length > len(self._window):
-            self._start, at = position, 0
-            self._window = self._load(position, max(length, WINDOW_BYTES))
-        if at == 0 and length == len(self._window):
-            return self._window
-        return self._window[at : at + length]
+        for start, window in self._windows:
+            at = position - start
+            if at >= 0 and at + length <= len(window):
+                return window if length == len(window) else window[at : at + length]
+        window = self._load(position, max(length, WINDOW_BYTES))
+        self._windows = [(position, window), *self._windows[:1]]
+        return window[:length]
 
     def groups(self) -> Iterator[GroupFound]:
         """Yield every group that can be found, in the order of positions."""

@@ -24,14 +24,16 @@ Costs
 """
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from raftline.node.ports import Rng
 from raftline.storage.files import Buffer
+from raftline.testing.sim_tree import SECTOR_BYTES, NameChange, SimDirectory, SimNode
 
-SECTOR_BYTES = 512
+__all__ = ["SECTOR_BYTES", "DiskOdds", "PowerLoss", "SimDisk", "SimFile"]
+
 CAPACITY_BYTES = 1 << 40
 ODDS_BASE = 1_000_000
 
@@ -54,7 +56,7 @@ class SimFile:
 
     __slots__ = ("_disk", "_epoch", "_node", "path")
 
-    def __init__(self, disk: "SimDisk", node: "_Node", path: str) -> None:
+    def __init__(self, disk: "SimDisk", node: SimNode, path: str) -> None:
         self._disk = disk
         self._epoch = disk.epoch
         self._node = node
@@ -127,8 +129,8 @@ class SimDisk:
         self, rng: Rng, *, capacity_bytes: int = CAPACITY_BYTES, odds: DiskOdds | None = None
     ) -> None:
         self._rng = rng
-        self._root = _Dir()
-        self._changes: list[_Change] = []
+        self._root = SimDirectory()
+        self._changes: list[NameChange] = []
         self._failing_syncs: list[list[object]] = []  # [path prefix, times left]
         self._failing_reads: list[list[object]] = []
         self._failing_writes: list[list[object]] = []
@@ -147,13 +149,13 @@ class SimDisk:
         """Open for reading and writing. Raises FileNotFoundError unless ``create``."""
         parent, name = self._parent_of(path)
         found = parent.names.get(name) if name else parent
-        if isinstance(found, _Dir):
+        if isinstance(found, SimDirectory):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         if found is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self._spend_power()
-            found = _Node()
+            found = SimNode()
             self._change([(parent, name, found)])
         return SimFile(self, found, path)
 
@@ -164,7 +166,7 @@ class SimDisk:
     def listdir(self, path: str) -> list[str]:
         """Return the names in a directory, sorted; empty if there is none."""
         found = self._find(path)
-        return sorted(found.names) if isinstance(found, _Dir) else []
+        return sorted(found.names) if isinstance(found, SimDirectory) else []
 
     def mkdir(self, path: str) -> None:
         """Create a directory and its parents; an existing one is fine. Syncs the parents."""
@@ -173,9 +175,9 @@ class SimDisk:
         for name in _parts(path):
             child = parent.names.get(name)
             if child is None:
-                child = _Dir()
+                child = SimDirectory()
                 self._change([(parent, name, child)])
-            if not isinstance(child, _Dir):
+            if not isinstance(child, SimDirectory):
                 raise NotADirectoryError(errno.ENOTDIR, "a file has this name", path)
             self._settle_names_of(parent)
             parent = child
@@ -202,7 +204,7 @@ class SimDisk:
         found = parent.names.get(name)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        if isinstance(found, _Dir):
+        if isinstance(found, SimDirectory):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         self._spend_power()
         self._release(found)
@@ -213,10 +215,10 @@ class SimDisk:
         found = self._find(path)
         if found is None:
             return
-        if not isinstance(found, _Dir):
+        if not isinstance(found, SimDirectory):
             raise NotADirectoryError(errno.ENOTDIR, "is a file", path)
         for name, child in sorted(found.names.items()):
-            if isinstance(child, _Dir):
+            if isinstance(child, SimDirectory):
                 self.remove_tree(f"{path}/{name}")
             else:
                 self._spend_power()
@@ -230,7 +232,7 @@ class SimDisk:
     def sync_dir(self, path: str) -> None:
         """Make the names in this directory durable. D2."""
         found = self._find(path)
-        if not isinstance(found, _Dir):
+        if not isinstance(found, SimDirectory):
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         self._spend_power()
         if not self.lies:
@@ -256,7 +258,7 @@ class SimDisk:
     def wipe(self) -> None:
         """Replace the disk by an empty one."""
         self.epoch += 1
-        self._root = _Dir()
+        self._root = SimDirectory()
         self._changes.clear()
         self._power_left = -1
         self.used_bytes = 0
@@ -285,7 +287,7 @@ class SimDisk:
 
     # ---- what SimFile asks
 
-    def store(self, node: "_Node", path: str, position: int, data: bytes) -> None:
+    def store(self, node: SimNode, path: str, position: int, data: bytes) -> None:
         """Write, as far as space and faults allow."""
         self._spend_power(node, position, data)
         grown = position + len(data) - node.size
@@ -307,7 +309,7 @@ class SimDisk:
         """Say by chance whether a cached read misses."""
         return self._happens(self.odds.cold_read)
 
-    def sync_node(self, node: "_Node", path: str) -> None:
+    def sync_node(self, node: SimNode, path: str) -> None:
         """Make a file's bytes durable, or fail for good. S3."""
         self._spend_power()
         if self._fails(self._failing_syncs, path, self.odds.fdatasync_eio):
@@ -316,7 +318,7 @@ class SimDisk:
         if not self.lies:
             node.settle()
 
-    def allocate_node(self, node: "_Node", path: str, length: int) -> None:
+    def allocate_node(self, node: SimNode, path: str, length: int) -> None:
         """Reserve bytes at the end of a file."""
         self._spend_power()
         grown = length - node.size
@@ -327,7 +329,7 @@ class SimDisk:
         self.used_bytes += grown
         node.resize(length)
 
-    def truncate_node(self, node: "_Node", length: int) -> None:
+    def truncate_node(self, node: SimNode, length: int) -> None:
         """Change the length of a file."""
         self._spend_power()
         self.used_bytes += length - node.size
@@ -335,14 +337,14 @@ class SimDisk:
 
     # ---- within
 
-    def _put(self, node: "_Node", position: int, data: bytes) -> None:
+    def _put(self, node: SimNode, position: int, data: bytes) -> None:
         if data:
             before = node.size
             node.write(position, data)
             self.used_bytes += node.size - before
 
     def _spend_power(
-        self, node: "_Node | None" = None, position: int = 0, data: bytes = b""
+        self, node: SimNode | None = None, position: int = 0, data: bytes = b""
     ) -> None:
         self.operations += 1
         if self._power_left < 0:
@@ -368,45 +370,45 @@ class SimDisk:
                 return True
         return self._happens(odds)
 
-    def _release(self, node: "_Node | _Dir") -> None:
-        if isinstance(node, _Node):
+    def _release(self, node: SimNode | SimDirectory) -> None:
+        if isinstance(node, SimNode):
             self.used_bytes -= node.size
 
-    def _find(self, path: str) -> "_Node | _Dir | None":
-        found: _Node | _Dir | None = self._root
+    def _find(self, path: str) -> SimNode | SimDirectory | None:
+        found: SimNode | SimDirectory | None = self._root
         for name in _parts(path):
-            if not isinstance(found, _Dir):
+            if not isinstance(found, SimDirectory):
                 return None
             found = found.names.get(name)
         return found
 
-    def _file(self, path: str) -> "_Node":
+    def _file(self, path: str) -> SimNode:
         found = self._find(path)
-        if not isinstance(found, _Node):
+        if not isinstance(found, SimNode):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return found
 
-    def _parent_of(self, path: str) -> "tuple[_Dir, str]":
+    def _parent_of(self, path: str) -> tuple[SimDirectory, str]:
         """Return the directory that holds the last name of ``path``, and that name."""
         head, _, name = path.rpartition("/")
         parent = self._find(head)
         if parent is None:
             raise FileNotFoundError(errno.ENOENT, "no such directory", head)
-        if not isinstance(parent, _Dir):
+        if not isinstance(parent, SimDirectory):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", head)
         return parent, name
 
-    def _change(self, names: "list[tuple[_Dir, str, _Node | _Dir | None]]") -> None:
-        change = _Change(names)
+    def _change(self, names: list[tuple[SimDirectory, str, SimNode | SimDirectory | None]]) -> None:
+        change = NameChange(names)
         change.apply_now()
         self._changes.append(change)
 
-    def _settle_names_of(self, parent: "_Dir") -> None:
+    def _settle_names_of(self, parent: SimDirectory) -> None:
         """Make the changes in one directory durable, with all they depend on."""
         if not self._changes:
             return
-        needed: list[_Change] = []
-        left: list[_Change] = []
+        needed: list[NameChange] = []
+        left: list[NameChange] = []
         for change in reversed(self._changes):
             wanted = change.concerns(parent) or any(change.shares(other) for other in needed)
             (needed if wanted else left).append(change)
@@ -416,7 +418,7 @@ class SimDisk:
         self._changes = left
 
     def _settle_names_by_chance(self) -> None:
-        dropped: list[_Change] = []
+        dropped: list[NameChange] = []
         mood = self._rng.randrange(0, 3)  # nothing, everything, something
         for change in self._changes:
             lost = mood == 0 or (mood == 2 and self._rng.randrange(0, 2) == 0)
@@ -432,192 +434,16 @@ def _parts(path: str) -> list[str]:
     return [name for name in path.split("/") if name]
 
 
-def _check_replace(moved: "_Node | _Dir", replaced: "_Node | _Dir | None", path: str) -> None:
+def _check_replace(
+    moved: SimNode | SimDirectory, replaced: SimNode | SimDirectory | None, path: str
+) -> None:
     """Refuse a rename the real one refuses."""
     if replaced is None or replaced is moved:
         return
-    if isinstance(moved, _Dir):
-        if not isinstance(replaced, _Dir):
+    if isinstance(moved, SimDirectory):
+        if not isinstance(replaced, SimDirectory):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
         if replaced.names:
             raise OSError(errno.ENOTEMPTY, "directory not empty", path)
-    elif isinstance(replaced, _Dir):
+    elif isinstance(replaced, SimDirectory):
         raise IsADirectoryError(errno.EISDIR, "is a directory", path)
-
-
-class _Dir:
-    """A directory: the names seen now, and those a crash cannot take."""
-
-    __slots__ = ("durable", "names")
-
-    def __init__(self) -> None:
-        self.names: dict[str, _Node | _Dir] = {}
-        self.durable: dict[str, _Node | _Dir] = {}
-
-    def walk(self) -> "Iterator[_Node]":
-        """Yield every file below, in the order of names."""
-        for _, child in sorted(self.names.items()):
-            if isinstance(child, _Dir):
-                yield from child.walk()
-            else:
-                yield child
-
-    def forget_unsynced(self) -> None:
-        """See only what is durable."""
-        self.names = dict(self.durable)
-        for child in self.names.values():
-            if isinstance(child, _Dir):
-                child.forget_unsynced()
-
-
-class _Change:
-    """One atomic change of names: each (directory, name) gets a file or loses it."""
-
-    __slots__ = ("_names",)
-
-    def __init__(self, names: "list[tuple[_Dir, str, _Node | _Dir | None]]") -> None:
-        self._names = names
-
-    def apply_now(self) -> None:
-        """Let readers see it."""
-        for parent, name, node in self._names:
-            _put_name(parent.names, name, node)
-
-    def make_durable(self) -> None:
-        """Let no crash take it."""
-        for parent, name, node in self._names:
-            _put_name(parent.durable, name, node)
-
-    def concerns(self, parent: _Dir) -> bool:
-        """Say whether it changes a name of this directory."""
-        return any(directory is parent for directory, _, _ in self._names)
-
-    def shares(self, other: "_Change") -> bool:
-        """Say whether both change the same name."""
-        return any(
-            mine is theirs and name == their_name
-            for mine, name, _ in self._names
-            for theirs, their_name, _ in other._names
-        )
-
-
-def _put_name(names: "dict[str, _Node | _Dir]", name: str, node: "_Node | _Dir | None") -> None:
-    if node is None:
-        names.pop(name, None)
-    else:
-        names[name] = node
-
-
-class _Node:
-    """The bytes of one file. Images may be shorter than the size: the rest is zero."""
-
-    __slots__ = ("_durable", "_durable_size", "_now", "_pending", "size")
-
-    def __init__(self) -> None:
-        self._now = bytearray()
-        self._durable = bytearray()
-        self._pending: list[tuple[int, bytes | None]] = []  # (position, bytes) or (size, None)
-        self._durable_size = 0
-        self.size = 0
-
-    def read(self, position: int, length: int) -> bytes:
-        """Return what a reader sees."""
-        length = min(length, self.size - position)
-        if length <= 0:
-            return b""
-        data = bytes(memoryview(self._now)[position : position + length])
-        return data if len(data) == length else data + bytes(length - len(data))
-
-    def write(self, position: int, data: bytes) -> None:
-        """Write, not yet durable."""
-        _overlay(self._now, position, data)
-        self._pending.append((position, data))
-        self.size = max(self.size, position + len(data))
-
-    def resize(self, length: int) -> None:
-        """Cut or lengthen, not yet durable."""
-        del self._now[length:]
-        self._pending.append((length, None))
-        self.size = length
-
-    def settle(self) -> None:
-        """Make all of it durable. D1."""
-        durable = self._durable
-        for position, data in self._pending:
-            if data is None:
-                del durable[position:]
-            else:
-                _overlay(durable, position, data)
-        self._pending.clear()
-        self._durable_size = self.size
-
-    def forget_by_chance(self, rng: Rng) -> None:
-        """Make a part durable and the rest never: a failed sync. S3."""
-        self._durable, self._durable_size = self._chosen(rng)
-        self._pending.clear()
-
-    def settle_by_chance(self, rng: Rng) -> None:
-        """Become what a crash leaves. S1."""
-        if self._pending:
-            self.forget_by_chance(rng)
-        self._now = bytearray(self._durable)
-        self.size = self._durable_size
-
-    def flip(self, position: int, mask: int) -> None:
-        """Turn a bit of the durable image, and of what readers see unless it is newer."""
-        for image in (self._durable, self._now):
-            if len(image) <= position:
-                image.extend(bytes(position + 1 - len(image)))
-        newer = any(
-            data is not None and start <= position < start + len(data)
-            for start, data in self._pending
-        )
-        self._durable[position] ^= mask
-        if not newer:
-            self._now[position] ^= mask
-
-    def _chosen(self, rng: Rng) -> tuple[bytearray, int]:
-        """Return a durable image with a part of the pending writes in it, and its size."""
-        mood = rng.randrange(0, 4)  # nothing, everything, else sector by sector
-        image, size = bytearray(self._durable), self._durable_size
-        left = {} if mood < 2 else self._writes_kept(rng)
-        for position, data in self._pending:
-            if data is None:
-                if mood == 1 or (mood > 1 and rng.randrange(0, 2)):
-                    del image[position:]
-                    size = position
-                continue
-            for start, piece in _sectors(position, data):
-                sector = start // SECTOR_BYTES
-                if mood == 1 or left.get(sector, 0) > 0:
-                    if mood > 1:
-                        left[sector] -= 1
-                    _overlay(image, start, piece)
-                    size = max(size, start + len(piece))
-        return image, size
-
-    def _writes_kept(self, rng: Rng) -> dict[int, int]:
-        """Choose for each sector how many of its unsynced writes arrived. S1."""
-        counts: dict[int, int] = {}
-        for position, data in self._pending:
-            if data:
-                last = (position + len(data) - 1) // SECTOR_BYTES
-                for sector in range(position // SECTOR_BYTES, last + 1):
-                    counts[sector] = counts.get(sector, 0) + 1
-        return {sector: rng.randrange(0, count + 1) for sector, count in counts.items()}
-
-
-def _overlay(image: bytearray, position: int, data: bytes) -> None:
-    if position > len(image):
-        image.extend(bytes(position - len(image)))
-    image[position : position + len(data)] = data
-
-
-def _sectors(position: int, data: bytes) -> "Iterator[tuple[int, bytes]]":
-    """Cut a write where the disk may tear it."""
-    end = position + len(data)
-    start = position
-    while start < end:
-        stop = min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
-        yield start, data[start - position : stop - position]
-        start = stop
