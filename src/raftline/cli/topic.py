@@ -57,10 +57,8 @@ def show(context: typer.Context, name: Name) -> None:
     """Show one topic: settings, and where its partitions are."""
     session: Session = context.obj
     topic = session.client.topic(name)
-    given = ", ".join(f"{key}={value}" for key, value in sorted(topic["settings"].items()))
     rows = table(
         ">partition", ">leader", "replicas", ">log_start", ">commit_end", ">bytes", "state",
-        title=f"{topic['name']}  {given}",
     )  # fmt: skip
     for row in topic["partitions"]:
         rows.add_row(
@@ -71,6 +69,9 @@ def show(context: typer.Context, name: Name) -> None:
             show_bytes(row["bytes"]) if row["bytes"] >= 0 else "?",
             row["state"],
         )
+    if not session.json:
+        given = ", ".join(f"{key}={value}" for key, value in sorted(topic["settings"].items()))
+        session.answer(None, f"{name}: {given}")
     session.table(topic, rows)
 
 

@@ -81,9 +81,8 @@ class LocalCluster:
     def plan(self, count: int, port_base: int | None, settings: tuple[str, ...]) -> None:
         """Lay out a new cluster, or more nodes for the one that is there."""
         known = len(self.nodes)
-        fresh = [
-            _lay_out(self.directory, number, port_base) for number in range(known + 1, count + 1)
-        ]
+        ports = _first_ports(self.nodes[0] if known else None, port_base)
+        fresh = [_lay_out(self.directory, number, ports) for number in range(known + 1, count + 1)]
         if known:
             way = ("--join", self.nodes[0].peer)
         elif count > 1:
@@ -246,15 +245,23 @@ def _command_of(pid: int) -> list[str]:
     return shown.stdout.split()
 
 
-def _lay_out(directory: Path, number: int, port_base: int | None) -> LocalNode:
+def _first_ports(first: LocalNode | None, port_base: int | None) -> dict[str, int]:
+    """Return the ports of node 1: as recorded, or from ``--port-base``, or the usual ones."""
+    if first is not None:
+        return {gateway: _port(first, gateway)[1] for gateway in DEFAULT_PORTS}
+    if port_base is not None:
+        return {gateway: port_base + step for gateway, step in PORT_STEPS.items()}
+    return DEFAULT_PORTS
+
+
+def _port(node: LocalNode, gateway: str) -> tuple[str, int]:
+    return parse_address(getattr(node, gateway).removeprefix("http://"))
+
+
+def _lay_out(directory: Path, number: int, first_ports: dict[str, int]) -> LocalNode:
     name = f"node-{number}"
     home = directory.resolve() / name
-    ports = {
-        gateway: (DEFAULT_PORTS[gateway] if port_base is None else port_base + PORT_STEPS[gateway])
-        + number
-        - 1
-        for gateway in DEFAULT_PORTS
-    }
+    ports = {gateway: port + number - 1 for gateway, port in first_ports.items()}
     if max(ports.values()) > 65_535:
         raise InvalidArgument(
             f"ports up to {max(ports.values())} do not exist", "choose a smaller --port-base"
@@ -285,8 +292,8 @@ def _addresses(node: LocalNode) -> tuple[str, ...]:
 
 
 def _check_ports(node: LocalNode) -> None:
-    for gateway in ("http", "grpc", "kafka", "peer"):
-        host, port = parse_address(getattr(node, gateway).removeprefix("http://"))
+    for gateway in DEFAULT_PORTS:
+        host, port = _port(node, gateway)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

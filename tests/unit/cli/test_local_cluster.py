@@ -51,8 +51,9 @@ def test_one_node_needs_no_peers(tmp_path: Path) -> None:
 
 def test_more_nodes_join_the_first(tmp_path: Path) -> None:
     cluster = planned(tmp_path, 3, 20_000)
-    cluster.plan(4, 20_000, ())
+    cluster.plan(4, None, ())
     assert flag(cluster.nodes[3], "--join") == "127.0.0.1:23000"
+    assert cluster.nodes[3].kafka == "127.0.0.1:22003"
     assert len(cluster.nodes) == 4
 
 
