@@ -147,7 +147,8 @@ class Replica:
         self.is_collecting = False
         self.is_closed = False
         self.frozen = False  # R3
-        self.unsynced = 0
+        self.unsynced = 0  # replies that wait for a sync
+        self.unwritten = 0  # those of them that wait for the next group
         self.conf = start.conf
         self.applied_index = start.index
         self.applied_term = start.term

@@ -136,7 +136,8 @@ class Turn:
         self._flush_rpcs()
         self._write()
         self._running = False
-        if self._collecting and self._writing is None and not self._scheduled:
+        has_work = self._dirty or (self._collecting and self._writing is None)
+        if has_work and not self._scheduled:
             self._scheduled = True
             self._clock.call_soon(self.run)
 
@@ -178,10 +179,15 @@ class Turn:
         if must_sync:
             self._must_write = True
             replica.unsynced += 1
+            replica.unwritten += 1
             self._replies.append((replica, rpc.responses))
-        elif replica.unsynced:
+        elif replica.unwritten:  # behind something that goes with the next group
             replica.unsynced += 1
+            replica.unwritten += 1
             self._replies.append((replica, rpc.responses))
+        elif replica.unsynced and self._writing is not None:  # behind the group under way
+            replica.unsynced += 1
+            self._writing.append((replica, rpc.responses))
         else:
             self._release(replica, rpc.responses)
 
@@ -214,9 +220,11 @@ class Turn:
             return
         group = self._wal.take_group()
         if group is None:
-            group_replies, self._replies = self._replies, []
+            replies, self._replies = self._replies, []
             self._must_write = False
-            self._synced(group_replies)
+            for replica, _ in replies:
+                replica.unwritten = 0
+            self._synced(replies)
             return
         self._must_write = False
         replies, self._replies = self._replies, []
@@ -224,6 +232,8 @@ class Turn:
 
     def _submit(self, group: Group, replies: list[tuple["Replica", list[Rpc]]]) -> None:
         self._writing = replies
+        for replica, _ in replies:
+            replica.unwritten = 0
         wal = self._wal
         self._lane.submit(
             lambda: wal.write_group(group), lambda _, error: self._written(group, error)
