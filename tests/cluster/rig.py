@@ -1,0 +1,368 @@
+"""Real processes under test: start, kill, stop, wipe, damage, restart with the first arguments.
+
+Every process is started here, remembered by its pid, and ended by ``close`` whatever happened.
+Ports are free ones below 32768 on loopback; data lives in the test's own directory.
+"""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from raftline.client.client import Client
+from raftline.model.errors import RaftlineError
+from raftline.server.local_cluster import LocalCluster, LocalNode
+
+READY_S_MAX = 20.0
+COMMAND_S_MAX = 40.0
+PORTS = (10_000, 28_000)  # of HTTP; peers listen 3,000 above
+PORT_STEPS = (0, 1000, 2000, 3000)
+STACK_TRACE = "Traceback (most recent call last)"
+
+
+class Said:
+    """What a command answered."""
+
+    def __init__(self, done: "subprocess.CompletedProcess[str]") -> None:
+        self.exit = done.returncode
+        self.out = done.stdout
+        self.err = done.stderr
+
+    def __repr__(self) -> str:
+        return f"exit {self.exit}\n{self.out}{self.err}"
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Rig:
+    """A cluster of real processes."""
+
+    def __init__(
+        self, directory: Path, *, nodes: int = 3, settings: Sequence[str] = (), start: bool = True
+    ) -> None:
+        self.directory = directory
+        self.settings = tuple(settings)
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._unmounts: list[Path] = []
+        self.disturbed: list[tuple[str, float, float]] = []  # node, from, to (killed or paused)
+        self._down_since: dict[str, float] = {}
+        self.plan = LocalCluster(directory)
+        self.plan.plan(nodes, free_port_base(nodes + 2), self.settings)
+        if start:
+            self.start_all()
+
+    # ------------------------------------------------------------------ who
+
+    @property
+    def names(self) -> list[str]:
+        return [node.name for node in self.plan.nodes]
+
+    def node(self, name: str) -> LocalNode:
+        return next(node for node in self.plan.nodes if node.name == name)
+
+    def number(self, name: str) -> int:
+        """Return the number the catalog gave a node."""
+        for row in self.status()["nodes"]:
+            if row["name"] == name:
+                return row["id"]
+        raise AssertionError(f"{name} is not in the catalog")
+
+    def name_of(self, number: int) -> str:
+        return next(row["name"] for row in self.status()["nodes"] if row["id"] == number)
+
+    def home(self, name: str) -> Path:
+        return Path(self.node(name).data_dir)
+
+    def log_text(self, name: str) -> str:
+        return Path(self.node(name).log).read_text(errors="replace")
+
+    def events(self, name: str, event: str) -> list[dict[str, Any]]:
+        """Return the log events of one kind that a node has written."""
+        found: list[dict[str, Any]] = []
+        for line in self.log_text(name).splitlines():
+            if f'"{event}"' in line:
+                with contextlib.suppress(ValueError):
+                    found.append(json.loads(line))
+        return found
+
+    def client(self, *names: str, timeout_ms: int = 10_000) -> Client:
+        """Return a client of the named nodes (all that run)."""
+        chosen = names or self.running()
+        servers = ",".join(self.node(name).http for name in chosen)
+        return Client(servers, timeout_ms=timeout_ms)
+
+    def running(self) -> list[str]:
+        return [name for name, child in self._children.items() if child.poll() is None]
+
+    # ------------------------------------------------------------------ life
+
+    def start_all(self) -> None:
+        for name in self.names:
+            self.spawn(name)
+        self.wait_ready(*self.names)
+
+    def spawn(self, name: str, *extra: str) -> None:
+        """Start a node with its own arguments; returns at once."""
+        node = self.node(name)
+        Path(node.data_dir).mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "raftline", "serve", *node.arguments, *extra]
+        # The log stays out of the data directory: that one may be wiped or full.
+        log = self.directory / f"{name}.log"
+        self.plan.nodes = [
+            type(n)(**{**_fields(n), "log": str(log)}) if n.name == name else n
+            for n in self.plan.nodes
+        ]
+        with log.open("ab") as output:
+            self._children[name] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self._back(name)
+
+    def restart(self, name: str) -> None:
+        self.spawn(name)
+        self.wait_ready(name)
+
+    def wait_ready(self, *names: str, seconds: float = READY_S_MAX) -> None:
+        """Return once these nodes say that they take work."""
+        for name in names:
+            wait_for(
+                lambda name=name: self._is_ready(name),
+                seconds,
+                lambda name=name: f"{name} is not ready: {self.why(name)}",
+            )
+
+    def _is_ready(self, name: str) -> bool:
+        child = self._children[name]
+        assert child.poll() is None, (
+            f"{name} ended with {child.returncode}:\n{self.log_text(name)[-3000:]}"
+        )
+        with self.client(name, timeout_ms=500) as client:
+            try:
+                return bool(client.health())
+            except RaftlineError:
+                return False
+
+    def why(self, name: str) -> str:
+        try:
+            with self.client(name, timeout_ms=1000) as client:
+                return str(client.cluster())
+        except RaftlineError as error:
+            return f"{error.message}\n{self.log_text(name)[-1500:]}"
+
+    def kill(self, *names: str) -> None:
+        """kill -9, all at the same moment."""
+        for name in names:
+            self._gone(name)
+        for name in names:
+            self._children[name].kill()
+        for name in names:
+            self._children[name].wait(10)
+
+    def stop(self, *names: str) -> None:
+        """Ask nodes to end and see that they do so with exit code 0."""
+        for name in names:
+            self._gone(name)
+            self._children[name].terminate()
+        for name in names:
+            assert self._children[name].wait(15) == 0, self.log_text(name)[-3000:]
+
+    def ended(self, name: str, seconds: float = 15.0) -> int:
+        """Wait until a node ends by itself; return its exit code."""
+        return self._children[name].wait(seconds)
+
+    def pause(self, name: str) -> None:
+        self._gone(name)
+        self._children[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        self._children[name].send_signal(signal.SIGCONT)
+        self._back(name)
+
+    def _gone(self, name: str) -> None:
+        self._down_since[name] = mono_ms()
+
+    def _back(self, name: str) -> None:
+        since = self._down_since.pop(name, None)
+        if since is not None:
+            self.disturbed.append((name, since, mono_ms()))
+
+    def is_down(self, name: str) -> bool:
+        """Say whether a node was killed, stopped or paused by the test."""
+        return name in self._down_since
+
+    def was_disturbed(self, name: str, since_ms: float) -> bool:
+        """Say whether a node was down or paused at some time since a moment."""
+        return name in self._down_since or any(
+            who == name and end >= since_ms for who, _, end in self.disturbed
+        )
+
+    # ------------------------------------------------------------------ disks
+
+    def wipe(self, name: str) -> None:
+        """Lose a stopped node's disk."""
+        assert name not in self.running()
+        home = self.home(name)
+        for entry in home.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    def mount_small(self, name: str, megabytes: int) -> str:
+        """Give a node that never ran a small disk of its own; return why it cannot be done."""
+        home = self.home(name)
+        home.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "raftline-test", str(home)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            return done.stderr.strip() or f"mount ended with {done.returncode}"
+        self._unmounts.append(home)
+        return ""
+
+    # ------------------------------------------------------------------ asking
+
+    def status(self, *names: str) -> dict[str, Any]:
+        with self.client(*names) as client:
+            return client.cluster()
+
+    def leader_of(self, topic: str, partition: int = 0, seconds: float = 10.0) -> str:
+        """Return the name of the node that leads a partition, once there is one."""
+        found: list[str] = []
+
+        def look() -> bool:
+            for name in self.running():
+                if name in self._down_since:
+                    continue
+                with self.client(name, timeout_ms=1000) as client:
+                    try:
+                        row = client.topic(topic)["partitions"][partition]
+                        rows = client.cluster()["nodes"]
+                    except RaftlineError:
+                        continue
+                if row["leader"]:
+                    leader = next(r["name"] for r in rows if r["id"] == row["leader"])
+                    if leader in self.running() and leader not in self._down_since:
+                        found.append(leader)
+                        return True
+            return False
+
+        wait_for(look, seconds, lambda: f"{topic}/{partition} has no leader")
+        return found[0]
+
+    def followers_of(self, topic: str, partition: int = 0) -> list[str]:
+        leader = self.leader_of(topic, partition)
+        return [name for name in self.running() if name != leader]
+
+    def shard_home(self, name: str, topic: str, partition: int = 0) -> Path:
+        with self.client() as client:
+            shard = client.topic(topic)["partitions"][partition]["shard"]
+        return self.home(name) / "shards" / str(shard)
+
+    def command(self, *words: str, server: str = "", env: dict[str, str] | None = None) -> Said:
+        """Run the command line against the nodes that run."""
+        servers = server or ",".join(self.node(name).http for name in self.running())
+        return command(*words, env={"RAFTLINE_SERVER": servers, **(env or {})})
+
+    def verify(self, seconds: float = 20.0) -> Said:
+        """Run ``raftline cluster verify`` until all replicas are level, or time is up."""
+        end = time.monotonic() + seconds
+        while True:
+            said = self.command("cluster", "verify", "--json")
+            if said.exit == 0 or time.monotonic() > end:
+                return said
+            time.sleep(0.5)
+
+    def close(self) -> None:
+        """End everything that was started."""
+        for child in self._children.values():
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(signal.SIGCONT)
+            child.kill()
+        for child in self._children.values():
+            child.wait(10)
+        for home in self._unmounts:
+            subprocess.run(["umount", "-l", str(home)], check=False)
+
+
+def command(*words: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Said:
+    """Run the command line; never longer than COMMAND_S_MAX."""
+    return Said(
+        subprocess.run(
+            [sys.executable, "-m", "raftline", *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=COMMAND_S_MAX,
+            env={**os.environ, **(env or {})},
+            cwd=cwd,
+        )
+    )
+
+
+def free_port_base(nodes: int) -> int:
+    """Return a port from which on all ports of ``nodes`` nodes are free."""
+    rng = random.Random(os.urandom(8))
+    for _ in range(200):
+        base = rng.randrange(*PORTS)
+        if all(_is_free(base + step + i) for step in PORT_STEPS for i in range(nodes)):
+            return base
+    raise AssertionError("no free ports")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def wait_for(
+    condition: Callable[[], bool],
+    seconds: float,
+    problem: Callable[[], str] = lambda: "it did not come true",
+    pause_s: float = 0.05,
+) -> float:
+    """Wait until something holds; return the seconds it took."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > seconds:
+            raise AssertionError(f"after {seconds} s: {problem()}")
+        time.sleep(pause_s)
+    return time.monotonic() - began
+
+
+def flip_bit(file: Path, position: int) -> None:
+    """Turn one bit of a file over."""
+    with file.open("r+b") as opened:
+        opened.seek(position)
+        byte = opened.read(1)
+        assert byte, f"{file} has no byte {position}"
+        opened.seek(position)
+        opened.write(bytes((byte[0] ^ 0x10,)))
+
+
+def mono_ms() -> float:
+    return time.monotonic() * 1000
+
+
+def _fields(node: LocalNode) -> dict[str, Any]:
+    return {name: getattr(node, name) for name in node.__struct_fields__}

@@ -1,0 +1,118 @@
+"""Disks that lose or change bytes: nothing damaged is served, everything is filled again."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import MakeRig
+from tests.cluster.rig import Rig, flip_bit, wait_for
+from tests.cluster.traffic import Traffic
+
+# Small files, so that a short load makes cold segments, checkpoints and recycled WAL files.
+SMALL = (
+    "log.segment_bytes=64KiB",
+    "log.tail_bytes=16KiB",
+    "log.flush_bytes=8KiB",
+    "log.checkpoint_bytes=64KiB",
+    "log.checkpoint_ms=500",
+    "raft.tail_bytes_max=64KiB",
+    "wal.file_bytes=1MiB",
+    "wal.bytes_max=16MiB",
+    "limits.batch_bytes_max=256KiB",
+)
+HEAVY = {"batch": 20, "value_bytes": 200}  # about 4 KiB in a batch
+
+
+def test_a_wiped_node_comes_back_under_its_name_and_is_filled(make_rig: MakeRig) -> None:
+    rig = make_rig(settings=SMALL)
+    traffic = Traffic(rig, **HEAVY).start()
+    traffic.wait_acked(100)
+    victim = rig.leader_of("orders")
+    number = rig.number(victim)
+    before = _incarnations(rig, victim)
+    rig.kill(victim)
+    traffic.wait_acked(30)
+    rig.wipe(victim)
+    rig.restart(victim)
+    traffic.wait_acked(30)
+    traffic.finish()
+    assert rig.number(victim) == number
+    after = _incarnations(rig, victim)
+    assert before
+    for shard, replica in before.items():
+        assert after[shard] > replica, "an old vote could be given twice"
+
+
+def _incarnations(rig: Rig, name: str) -> dict[int, int]:
+    """Return the replica numbers a node's own files carry, by shard."""
+    from raftline.storage.checkpoint import load_checkpoint
+    from raftline.storage.os_disk import OsDisk
+
+    cluster = rig.status()["cluster"]
+    found: dict[int, int] = {}
+    for home in sorted((rig.home(name) / "shards").iterdir()):
+        if home.name.isdigit():
+            loaded = load_checkpoint(
+                OsDisk(str(rig.home(name))), f"shards/{home.name}", cluster=cluster,
+                shard=int(home.name),
+            )  # fmt: skip
+            if loaded.checkpoint is not None:
+                found[int(home.name)] = loaded.checkpoint.replica
+    return found
+
+
+def test_a_bit_flipped_in_a_cold_segment_is_repaired_and_never_served(make_rig: MakeRig) -> None:
+    rig = make_rig(settings=SMALL)
+    traffic = Traffic(rig, **HEAVY).start()
+    traffic.wait_acked(150)
+    victim = rig.followers_of("orders")[0]
+    segments = sorted((rig.shard_home(victim, "orders") / "log").glob("*.log"))
+    assert len(segments) > 1, "the load made no cold segment"
+    rig.stop(victim)
+    flip_bit(segments[0], segments[0].stat().st_size // 2)
+    rig.restart(victim)
+    traffic.wait_acked(20)
+    wait_for(
+        lambda: bool(rig.events(victim, "log.repaired")), 15, lambda: rig.log_text(victim)[-2000:]
+    )
+    traffic.finish()
+
+
+@pytest.mark.parametrize("when", ["stopped", "killed"])
+def test_a_bit_flipped_in_the_wal_never_counts(make_rig: MakeRig, when: str) -> None:
+    rig = make_rig(settings=[s for s in SMALL if "checkpoint" not in s])
+    traffic = Traffic(rig, **HEAVY).start()
+    traffic.wait_acked(100)
+    victim = rig.followers_of("orders")[0]
+    (rig.stop if when == "stopped" else rig.kill)(victim)
+    _flip_in_wal(rig.home(victim))
+    rig.restart(victim)
+    traffic.wait_acked(20)
+    traffic.finish()
+
+
+def _flip_in_wal(home: Path) -> None:
+    """Turn a bit over in the middle of what the WAL holds."""
+    files = sorted(file for file in (home / "wal").iterdir() if file.is_file())
+    used = [(file, len(file.read_bytes().rstrip(b"\0"))) for file in files]
+    file, size = max(used, key=lambda pair: pair[1])
+    assert size > 10_000, used
+    flip_bit(file, size // 2)
+
+
+def test_a_bit_flipped_in_a_checkpoint_costs_the_replica_its_number(make_rig: MakeRig) -> None:
+    rig = make_rig(settings=SMALL)
+    traffic = Traffic(rig, **HEAVY).start()
+    traffic.wait_acked(100)
+    victim = rig.followers_of("orders")[0]
+    home = rig.shard_home(victim, "orders")
+    rig.stop(victim)
+    checkpoints = sorted(home.glob("checkpoint*"))
+    assert checkpoints, list(home.iterdir())
+    for checkpoint in checkpoints:
+        flip_bit(checkpoint, checkpoint.stat().st_size // 2)
+    rig.restart(victim)
+    traffic.wait_acked(20)
+    wait_for(lambda: not rig.status(victim)["quarantined"], 15, lambda: str(rig.status(victim)))
+    traffic.finish()
+    assert rig.events(victim, "replica.quarantined")
