@@ -154,6 +154,9 @@ class SimHost:
             self.refusal = f"{error.code}: {error.message}"
             self._over(f"refused to start: {self.refusal}", power_lost=False)
             return False
+        except OSError as error:  # as the real process: it says why and ends
+            self._over(f"could not start: {error}", power_lost=False)
+            return False
         except BaseException as error:
             self._on_error(error)
             if isinstance(error, KeyboardInterrupt):

@@ -177,7 +177,8 @@ class Simulation:
 
     def _verify(self) -> str:
         try:
-            verified = self.cluster.verify()
+            ready = [name for name in self.cluster.hosts if self.cluster.is_ready(name)]
+            verified = self.cluster.verify(via=ready[0] if ready else "")
         except (RaftlineError, SimError) as error:
             return f"verify failed: {error}"
         return "; ".join(
@@ -207,7 +208,8 @@ class Simulation:
         self.final.unread = tuple(unread)
 
     def _catalog_topics(self) -> list[tuple[str, int, list[str]]]:
-        view = self.cluster.catalog()
+        views = [h.node.catalog() for h in self.cluster.hosts.values() if h.node is not None]
+        view = max(views, key=lambda view: view.version)
         names = {row.id: row.name for row in view.nodes}
         return [
             (topic.name, row.partition, [names[n] for n in row.replicas if n in names])
