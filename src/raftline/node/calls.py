@@ -281,10 +281,14 @@ class NodeCalls:
             done(shard)
             return
         replica = self._local.get((topic, partition))
-        if replica is not None and not replica.is_closed and (any_replica or replica.is_leader):
-            self._read_here(
-                replica, offset, bytes_max, wait_ms, linearizable and replica.is_leader, done
-            )
+        # A linearizable read is routed: leadership may move while it is confirmed.
+        if (
+            replica is not None
+            and not linearizable
+            and not replica.is_closed
+            and (any_replica or replica.is_leader)
+        ):
+            self._read_here(replica, offset, bytes_max, wait_ms, False, done)
             return
 
         def local(led: Replica, left_ms: int, answer: Callable[[Answer], None]) -> None:
