@@ -56,15 +56,29 @@ class BenchCluster:
             client.create_topic(topic, partitions=partitions, replication_factor=0, settings={})
 
     def leader_of(self, topic: str, partition: int = 0) -> LocalNode:
-        """Wait until a running node leads the partition, and return it."""
-        until = time.perf_counter() + 20
+        """Wait until all running nodes name the same leader twice in a row, and return it."""
+        until = time.perf_counter() + 30
+        before: set[int] = set()
         while time.perf_counter() < until:
-            with contextlib.suppress(RaftlineError, IndexError), self.client(2_000) as client:
-                leader = client.topic(topic)["partitions"][partition]["leader"]
-                if leader:
-                    return self.node(leader)
-            time.sleep(0.02)
-        raise SystemExit(f"nobody leads {topic}/{partition} after 20 s")
+            named = {self._leader_by(node, topic, partition) for node in self.running()}
+            if len(named) == 1 and named == before and (leader := max(named)):
+                return self.node(leader)
+            before = named
+            time.sleep(0.1)
+        raise SystemExit(f"nobody leads {topic}/{partition} after 30 s")
+
+    def _leader_by(self, node: LocalNode, topic: str, partition: int) -> int:
+        """Return the leader as one node sees it; 0 if it sees none."""
+        try:
+            with Client(node.http, timeout_ms=2_000) as client:
+                return int(client.topic(topic)["partitions"][partition]["leader"])
+        except (RaftlineError, IndexError):
+            return 0
+
+    def running(self) -> list[LocalNode]:
+        """Return the nodes whose process lives."""
+        dead = self.local.dead()
+        return [node for node in self.nodes if node not in dead]
 
     def followers_of(self, leader: LocalNode) -> list[LocalNode]:
         """Return the other nodes."""

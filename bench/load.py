@@ -254,9 +254,7 @@ class Load:
             else:
                 self.open -= count
 
-    def _settle(
-        self, connection: Connection, count: int, meter: Meter | None, begun: int
-    ) -> None:
+    def _settle(self, connection: Connection, count: int, meter: Meter | None, begun: int) -> None:
         now = time.perf_counter_ns()
         sent = connection.sent
         while count:

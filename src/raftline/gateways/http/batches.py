@@ -25,7 +25,7 @@ from raftline.gateways.http.topic_finder import TopicFinder
 from raftline.gateways.ports import Calls
 from raftline.model.batch import LENGTH_FROM, BatchInfo, check_batch, split_batches
 from raftline.model.calls import Appended, ReadReply
-from raftline.model.errors import InvalidArgument, RaftlineError
+from raftline.model.errors import BatchTooLarge, CorruptBatch, InvalidArgument, RaftlineError
 
 BATCHES_MAX = 1_000  # in one request
 ANY_PARTITION = -1
@@ -82,15 +82,16 @@ class AppendBatches:
         try:
             if partition < 0:
                 exchange.guard(self._spread, exchange, body)
-            elif int.from_bytes(body[8:12], "big") + LENGTH_FROM == len(body):
+            else:
                 info = check_batch(body, bytes_max=self._batch_bytes_max)
                 self._calls.append(
                     self._topic, partition, body, info, self._timeout_ms, exchange.done
                 )
-            else:
+        except (CorruptBatch, BatchTooLarge) as error:
+            if int.from_bytes(body[8:12], "big") + LENGTH_FROM == len(body):
+                exchange.fail(error)
+            else:  # several batches, or none
                 exchange.guard(self._append_all, exchange, partition, body)
-        except RaftlineError as error:
-            exchange.fail(error)
         except Exception as error:  # noqa: BLE001
             exchange.fail(connection.server.report(error))
 

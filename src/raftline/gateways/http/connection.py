@@ -13,9 +13,9 @@ Invariants
     H4  An exchange is answered once; an answer after the client left is dropped.
 
 Costs
-    A request whose head was seen before costs a search for its end and one dictionary lookup: heads
-    that end in ``Content-Length: N`` are known by the bytes before N. Replies of one pass of the
-    loop leave in one write.
+    A request with the head of the one before it costs one comparison; one whose head was seen
+    before a search for its end and one dictionary lookup: heads that end in ``Content-Length: N``
+    are known by the bytes before N. Replies of one pass of the loop leave in one write.
 """
 
 import asyncio
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 EXCHANGE_BYTES = 512  # what a request weighs besides its body
 JOIN_BYTES_MAX = 64 << 10
 UNSENT_BYTES_HIGH = 1 << 20
+LAST_BYTES_MAX = 1 << 10  # of a head that is kept for comparison
 _DIGITS = b"0123456789"
+_HEAD_END = b"\r\n\r\n"
 
 
 class Known:
@@ -120,8 +122,9 @@ class Exchange:
         assert self.reply is None, "answered twice"
         self.reply = reply
         connection = self._connection
-        if connection.exchanges and connection.exchanges[0] is self:
-            connection.release()
+        if not connection.is_dirty:
+            connection.is_dirty = True
+            connection.server.flush_soon(connection)
 
     def weigh(self, reply_bytes: int) -> None:
         """Count a reply that may become this long against the connection's bound. H2."""
@@ -139,12 +142,13 @@ class HttpConnection(asyncio.BufferedProtocol):
         "_chunks",
         "_chunks_tick",
         "_continued",
-        "_dirty",
         "_end",
         "_ended",
+        "_last_head",
+        "_last_known",
+        "_last_length",
         "_lingering",
         "_need",
-        "_out",
         "_own",
         "_own_view",
         "_paused",
@@ -158,6 +162,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         "active_tick",
         "exchanges",
         "inflight_bytes",
+        "is_dirty",
         "partial_tick",
         "server",
     )
@@ -179,8 +184,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._chunks: tuple[Known, ChunkedBody] | None = None
         self._chunks_tick = -1
         self._continued = False
-        self._out: list[bytes] = []
-        self._dirty = False
+        self._last_head = b""  # of the latest request, and what it said
+        self._last_known: Known | None = None
+        self._last_length = 0
+        self.is_dirty = False  # to be flushed in this pass
         self._ended = False  # H3
         self._paused = False
         self._refused = False
@@ -221,7 +228,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """Answer what is in work, then close: the client may have closed its half only."""
         self._ended = True
-        return bool(self.exchanges or self._out)
+        return bool(self.exchanges)
 
     def pause_writing(self) -> None:
         """Stop reading from a client that does not read. H2."""
@@ -240,43 +247,22 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._ended = True
         self._transport = None
         self.exchanges.clear()
-        self._out.clear()
         self._drop_own()
         self.server.forget(self)
 
     # -- replies
 
-    def release(self) -> None:
-        """Move the replies that are next in order to the output. H1."""
-        exchanges, out = self.exchanges, self._out
-        while exchanges:
-            reply = exchanges[0].reply
-            if reply is None:
-                break
-            exchange = exchanges.popleft()
-            self.inflight_bytes -= exchange.cost
-            if isinstance(reply, bytes):
-                out.append(reply)
-            else:
-                out.extend(reply)
-            if exchange.close:
-                self._ended = True
-                exchanges.clear()
-        if not self._dirty:
-            self._dirty = True
-            self.server.flush_soon(self)
-
     def flush(self) -> None:
-        """Write what is due, in one call."""
-        self._dirty = False
-        out, transport = self._out, self._transport
+        """Write the replies that are next in order, in one call. H1."""
+        self.is_dirty = False
+        transport = self._transport
         if transport is None:
             return
-        if out:
-            self._out = []
-            if len(out) == 1:
-                transport.write(out[0])
-            elif sum(map(len, out)) <= JOIN_BYTES_MAX:
+        out = self._take_replies()
+        if len(out) == 1:
+            transport.write(out[0])
+        elif out:
+            if sum(map(len, out)) <= JOIN_BYTES_MAX:
                 transport.write(b"".join(out))
             else:
                 transport.writelines(out)
@@ -284,6 +270,28 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._end_well(transport)
         elif self._paused:
             self._resume()
+
+    def _take_replies(self) -> list[bytes]:
+        """Take the exchanges that are answered, up to the first that is not."""
+        exchanges = self.exchanges
+        out: list[bytes] = []
+        cost = 0
+        while exchanges:
+            exchange = exchanges[0]
+            reply = exchange.reply
+            if reply is None:
+                break
+            del exchanges[0]
+            cost += exchange.cost
+            if type(reply) is bytes:
+                out.append(reply)
+            else:
+                out.extend(reply)
+            if exchange.close:
+                self._ended = True
+                exchanges.clear()
+        self.inflight_bytes -= cost
+        return out
 
     def _end_well(self, transport: asyncio.Transport) -> None:
         """Close. After a refusal the client is read on for a moment, or it might lose the reply."""
@@ -325,6 +333,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._walking = True
         prefixes, wholes = self.server.prefixes, self.server.wholes
         inflight_bytes_max = self.server.inflight_bytes_max
+        last = self._last_head
         try:
             while start < end:
                 if self.inflight_bytes > inflight_bytes_max or self._stuck:
@@ -337,32 +346,41 @@ class HttpConnection(asyncio.BufferedProtocol):
                     break
                 if end - start < self._need:
                     break
-                at = buffer.find(b"\r\n\r\n", start, end)
-                if at < 0:
-                    self._judge_unfinished(end - start)
-                    break
-                block = bytes(view[start:at])
-                prefix = block.rstrip(_DIGITS)
-                known = prefixes.get(prefix)
-                if known is None or len(prefix) == len(block):
-                    known = wholes.get(block) or self.server.learn(block)
-                    length = known.length
+                known = self._last_known
+                if known is not None and buffer.startswith(last, start, end):
+                    length = self._last_length
+                    body_from = start + len(last)
                 else:
-                    length = self._length(block[len(prefix) :])
-                stop = at + 4 + length
+                    at = buffer.find(_HEAD_END, start, end)
+                    if at < 0:
+                        self._judge_unfinished(end - start)
+                        break
+                    block = bytes(view[start:at])
+                    prefix = block.rstrip(_DIGITS)
+                    known = prefixes.get(prefix)
+                    if known is None or len(prefix) == len(block):
+                        known = wholes.get(block) or self.server.learn(block)
+                        length = known.length
+                    else:
+                        length = self._length(block[len(prefix) :])
+                    body_from = at + 4
+                    if body_from - start <= LAST_BYTES_MAX:
+                        self._last_known, self._last_length = known, length
+                        last = self._last_head = block + _HEAD_END
+                stop = body_from + length
                 if stop > end or known.chunked:
                     if known.expects and not self._continued:
                         self._say_continue(known)
                     if known.chunked:
                         self._chunks = (known, ChunkedBody(self.server.request_bytes_max))
                         self._chunks_tick = self.server.tick
-                        start = at + 4
+                        start = body_from
                         continue
                     self._need = stop - start
                     break
                 self._need = 0
                 self._continued = False
-                body = bytes(view[at + 4 : stop]) if length else b""
+                body = bytes(view[body_from:stop]) if length else b""
                 start = stop
                 if known.close:
                     self._ended = True  # H3
