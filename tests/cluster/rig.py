@@ -54,6 +54,7 @@ class Rig:
         self.settings = tuple(settings)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._unmounts: list[Path] = []
+        self.at_close: list[Callable[[], None]] = []
         self.disturbed: list[tuple[str, float, float]] = []  # node, from, to (killed or paused)
         self._down_since: dict[str, float] = {}
         self.plan = LocalCluster(directory)
@@ -297,6 +298,8 @@ class Rig:
             child.wait(10)
         for home in self._unmounts:
             subprocess.run(["umount", "-l", str(home)], check=False)
+        for call in self.at_close:
+            call()
 
 
 def command(*words: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Said:

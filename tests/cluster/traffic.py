@@ -131,6 +131,7 @@ class Traffic:
             threading.Thread(target=self._guard, args=(role, i), daemon=True)
             for i, role in enumerate(roles)
         ]
+        rig.at_close.append(self._end)
         with rig.client() as client:
             client.create_topic(topic, partitions=partitions, replication_factor=0, settings={})
             if texts:
@@ -152,6 +153,13 @@ class Traffic:
                 thread.join(JOIN_S_MAX)
                 assert not thread.is_alive(), "a client waits beyond every timeout"
         assert not self.problems, self.problems
+
+    def _end(self) -> None:
+        """Let the clients of a test that failed end."""
+        self._over.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(JOIN_S_MAX)
 
     def wait_acked(self, count: int, seconds: float = 15.0) -> None:
         """Return once this many more appends were acknowledged."""
@@ -379,6 +387,7 @@ class Traffic:
     def _calm_writes(self, since_ms: float) -> float:
         """Write to every partition through every node; return the time until all took one."""
         caller = Caller(self.rig)
+        self.rig.at_close.append(caller.close)
         names = self.rig.running()
         number = 0
         for topic, partition in self.places:
@@ -434,6 +443,7 @@ class Traffic:
     def _read_back(self, name: str, topic: str, partition: int, end: int) -> ReplicaLog:
         """Read one replica from its start to its end, from that node's own bytes."""
         caller = Caller(self.rig)
+        self.rig.at_close.append(caller.close)
         path = f"/v1/topics/{topic}/partitions/{partition}"
         bounds = caller.call(name, "GET", f"{path}/offsets").json()
         start = offset = bounds["log_start"]
