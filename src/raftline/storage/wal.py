@@ -108,7 +108,7 @@ class Wal:
     __slots__ = (
         "_damages", "_ends", "_file_bytes", "_files", "_flags", "_generation", "_hard_states",
         "_identity", "_is_rewriting", "_marked", "_pending", "_pins", "_position", "_seed",
-        "_sequence", "_written", "pending_bytes",
+        "_sequence", "_unsettled", "_written", "pending_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -122,6 +122,7 @@ class Wal:
         self._pending: list[_Pending] = []
         self._hard_states: dict[int, tuple[int, int, int]] = {}  # latest added, for rewriting
         self._damages: dict[int, str] = {}
+        self._unsettled: dict[int, int] = {}  # shards with resets or removals not yet written
         self._generation = files.run
         self._ends: dict[int, int] = {files.run: file_bytes}  # sizes of the files kept, in order
         self._position = FIRST_POSITION
@@ -190,12 +191,14 @@ class Wal:
 
         Call it when the checkpoint made from the snapshot is durable, not before.
         """
+        self._unsettle(shard)
         self._add(RESET, shard, index, term)
 
     def add_removed(self, shard: int) -> None:
         """The replica is gone with its vote: every earlier frame of the shard is void."""
         self._hard_states.pop(shard, None)
         self._damages.pop(shard, None)
+        self._unsettle(shard)
         self._add(REMOVED, shard, 0, 0)
 
     def take_group(self) -> Group | None:
@@ -243,8 +246,10 @@ class Wal:
                 pins.hard_state(shard, generation)
             elif kind == RESET:
                 pins.reset(shard, index)
+                self._settle(shard)
             elif kind == REMOVED:
                 pins.forget(shard)
+                self._settle(shard)
             elif plain == DAMAGED:
                 pins.damage(shard, generation)
             if kind & COPY:
@@ -284,14 +289,17 @@ class Wal:
         """Add again at the head what pins the oldest file; return the bytes added.
 
         Hard states always; the entries of a shard only while all of them together stay within
-        ``limit_bytes`` (shards with more are for a checkpoint: ``pins``). Does nothing while an
-        earlier rewrite is under way or the oldest file is the one being written.
+        ``limit_bytes`` (shards with more are for a checkpoint: ``pins``). ``entries_of`` is
+        asked for ranges above the checkpoint and may give a part of them, or nothing. Does
+        nothing while an earlier rewrite is under way or the oldest file is being written.
         """
         oldest = self._oldest
         if self._is_rewriting or oldest >= self._written:
             return 0
         before = self.pending_bytes
         for shard, pins in sorted(self._pins.of_file(oldest), key=lambda item: item[0]):
+            if shard in self._unsettled:
+                continue  # what pins is about to be void
             if pins.hard_state == oldest:
                 self._copy_hard_state(shard)
             if pins.damage == oldest:
@@ -348,6 +356,14 @@ class Wal:
         for entry in entries:
             size += len(entry.data)
         self.pending_bytes += size
+
+    def _unsettle(self, shard: int) -> None:
+        self._unsettled[shard] = self._unsettled.get(shard, 0) + 1
+
+    def _settle(self, shard: int) -> None:
+        left = self._unsettled.pop(shard, 0) - 1
+        if left > 0:
+            self._unsettled[shard] = left
 
     def _make_group(self) -> Group:
         """Give the pending frames a place and encode them for it."""

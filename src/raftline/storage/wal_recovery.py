@@ -14,7 +14,8 @@ Torn or damaged?
     - a group header is lost, but all its frames verify: nothing is lost;
     - frames are lost with their headers: every shard is in doubt. A shard leaves doubt when
       later frames show that nothing of it is missing: an entry of the same term as the one
-      before it (or right after the checkpoint) for its entries, a hard state for its vote.
+      before it, which was there before the loss (or one right after the checkpoint) for its
+      entries, a hard state for its vote.
 
     Damage below the checkpoint, or voided by later frames, harms nobody.
 
@@ -275,7 +276,7 @@ class _Shard:
     """One shard as far as it is replayed."""
 
     __slots__ = (
-        "_base_seen", "_entries", "_entry_doubt", "_last", "_lost", "_reset", "base_index",
+        "_base_seen", "_entries", "_entry_doubt", "_known_last", "_last", "_lost", "_reset", "base_index",
         "base_term", "damage", "hard_doubt", "hard_state", "is_removed",
     )  # fmt: skip
 
@@ -289,13 +290,16 @@ class _Shard:
         self._reset = (0, 0)
         self.hard_state = HardState(0, 0, 0)
         self._entry_doubt = ""
+        self._known_last = base_index  # last entry that was there before the doubt
         self.hard_doubt = ""
         self.damage = ""
         self.is_removed = False
 
     def doubt(self, reason: str) -> None:
-        """Frames of this shard may be missing from here on."""
-        self._entry_doubt = self._entry_doubt or reason
+        """Frames of this shard may be missing here."""
+        if not self._entry_doubt:
+            self._entry_doubt = reason
+            self._known_last = self._last
         self.hard_doubt = self.hard_doubt or reason
 
     def vote(self, hard_state: HardState) -> None:
@@ -322,8 +326,8 @@ class _Shard:
         if voids:
             if index <= self._last:
                 self._void(index)
-            if self._entry_doubt and self._continues(entry):
-                self._entry_doubt = ""
+            if self._entry_doubt:
+                self._weigh(entry)
         self._place(index)
         self._entries[index] = entry
         self._lost.pop(index, None)
@@ -332,6 +336,7 @@ class _Shard:
         """Note an entry that cannot be read."""
         if voids:
             self._void(index)
+            self._known_last = min(self._known_last, index - 1)
         elif index in self._entries:
             return  # an unreadable copy of what is there
         self._place(index)
@@ -371,12 +376,17 @@ class _Shard:
         # Else the log parted from the checkpoint: a snapshot was installed, its reset not synced.
         return RecoveredShard(self.hard_state, entries, base, damage, self.is_removed)
 
-    def _continues(self, entry: Entry) -> bool:
-        """Say whether nothing can be missing before ``entry``."""
+    def _weigh(self, entry: Entry) -> None:
+        """Leave doubt if nothing can be missing before ``entry``.
+
+        That is so if the entry before it was there before the frames were lost and has its term:
+        had it been replaced in between, all that follows would be of a later term.
+        """
         before = self._entries.get(entry.index - 1)
-        if before is None:
-            return entry.index == self.base_index + 1
-        return before.term == entry.term
+        known = before is not None and entry.index - 1 <= self._known_last
+        if entry.index == self.base_index + 1 or (known and before.term == entry.term):
+            self._entry_doubt = ""
+        self._known_last = min(self._known_last, entry.index - 1)
 
     def _place(self, index: int) -> None:
         self.is_removed = False

@@ -440,6 +440,22 @@ def test_later_frames_take_a_shard_out_of_doubt():
     assert recovered.shards[3].damage
 
 
+def test_an_entry_written_after_the_loss_vouches_for_nothing_before_it():
+    disk = SimDisk(random.Random(0))
+    wal, _ = make(disk)
+    wal.add_entries(1, entries(1, b"one", b"old"))
+    flush(wal)
+    wal.add_entries(1, entries(2, b"lost overwrite", term=2))
+    flush(wal)
+    wal.add_hard_state(1, 3, 1, 1)
+    wal.add_entries(1, entries(3, b"three", b"four", term=3))
+    flush(wal)
+    path, at = find(disk, b"lost overwrite")
+    disk.flip_bit(path, at - 20)
+    _, recovered = make(disk, {1: (0, 0)})
+    assert recovered.shards[1].damage
+
+
 def test_a_lost_group_header_alone_costs_nothing():
     disk = damaged_disk(later=True)
     path, at = find(disk, b"entry-1")
