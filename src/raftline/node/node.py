@@ -504,17 +504,12 @@ class Node(NodeCalls):
 
     def link_up(self, link: Link) -> str:
         """Accept a link to a node of ours, or to a fresh one."""
+        refusal = self._refuse_link(link)
+        if refusal:
+            if link.dialed:
+                self.peers.dial_failed(link.address, refused=False)
+            return refusal
         peer = link.peer
-        if self._stopped:
-            return "the node is stopping"
-        if peer.cluster and self.identity.cluster and peer.cluster != self.identity.cluster:
-            return WrongCluster(self.identity.cluster, peer.cluster).message
-        if peer.directory == self.identity.directory:
-            self.peers.drop(link.address)
-            return "this is the same node"
-        row = self.catalog_machine.nodes.get(NodeId(peer.node)) if peer.node else None
-        if row is not None and row.directory != peer.directory:
-            return f"node {peer.name} was taken back with another data directory"
         if not link.dialed:
             if peer.cluster == self.identity.cluster and peer.node:
                 self.peers.know(peer.address, peer.node)
@@ -527,6 +522,20 @@ class Node(NodeCalls):
             link.send(encode_struct(FRAME_FOUND, FoundFrame(self.identity.cluster, ())))
         if link.lane == "control":
             self.founding.link_up(link)
+        return ""
+
+    def _refuse_link(self, link: Link) -> str:
+        peer = link.peer
+        if self._stopped:
+            return "the node is stopping"
+        if peer.cluster and self.identity.cluster and peer.cluster != self.identity.cluster:
+            return WrongCluster(self.identity.cluster, peer.cluster).message
+        if peer.directory == self.identity.directory:
+            self.peers.drop(link.address)
+            return "this is the same node"
+        row = self.catalog_machine.nodes.get(NodeId(peer.node)) if peer.node else None
+        if row is not None and row.directory != peer.directory:
+            return f"node {peer.name} was taken back with another data directory"
         return ""
 
     def _is_founder_of(self, directory: str) -> bool:
