@@ -28,12 +28,11 @@ from raftline.model.errors import (
     UnknownTopic,
 )
 from raftline.model.partitioner import partition_of
-from raftline.node.partition import PartitionHost
+from raftline.node.partition import Append, AppendDone, PartitionHost, Refuse
 from raftline.node.remote import (
     VERB_APPEND,
     VERB_READ,
     VERB_TIME,
-    Answer,
     Reply,
 )
 from raftline.node.replica import Replica
@@ -49,11 +48,26 @@ _pack = msgspec.msgpack.encode
 _decode_appended = msgspec.msgpack.Decoder(Appended).decode
 _decode_read = msgspec.msgpack.Decoder(ReadReply).decode
 _decode_looked = msgspec.msgpack.Decoder(Looked).decode
-_decode_dict = msgspec.msgpack.Decoder(dict[str, object]).decode
 
-AppendDone = Callable[[Appended | RaftlineError], None]
 ReadDone = Callable[[ReadReply | RaftlineError], None]
+LookDone = Callable[[Looked | RaftlineError], None]
 Located = tuple[int, Replica | None]  # shard, our replica of it
+
+
+class Place:
+    """A partition with a replica here."""
+
+    __slots__ = ("_calls", "_partition", "_topic", "refuse", "replica")
+
+    def __init__(self, calls: "NodeCalls", topic: str, partition: int, replica: Replica) -> None:
+        self._calls = calls
+        self._topic = topic
+        self._partition = partition
+        self.replica = replica
+        self.refuse = self._refuse
+
+    def _refuse(self, append: Append, error: RaftlineError) -> None:
+        self._calls.try_elsewhere(self._topic, self._partition, append, error)
 
 
 class NodeCalls:
@@ -62,10 +76,9 @@ class NodeCalls:
     def __init__(self, node: "Node") -> None:
         self._node = node
         self._clock = node.clock
-        self._local: dict[tuple[str, int], Replica] = {}
+        self._local: dict[tuple[str, int], Place] = {}
         self._round_robin: dict[str, int] = {}
         self._creating: dict[str, list[Callable[[RaftlineError | None], None]]] = {}
-        self._uncommitted = 0
         self._uncommitted_max = node.settings.limits.node_uncommitted_bytes_max
 
     def serve(self) -> None:
@@ -80,7 +93,7 @@ class NodeCalls:
         if replica is None:
             self._local.pop((topic, partition), None)
         else:
-            self._local[(topic, partition)] = replica
+            self._local[(topic, partition)] = Place(self, topic, partition, replica)
 
     # ------------------------------------------------------------------ append
 
@@ -94,21 +107,12 @@ class NodeCalls:
         done: AppendDone,
     ) -> None:
         """Store one sealed batch. Creates the topic at first use where settings allow it."""
-        replica = self._local.get((topic, partition))
-        if replica is None or not replica.is_leader:
+        place = self._local.get((topic, partition))
+        if place is None or not place.replica.is_leader:
             self._append_elsewhere(topic, partition, batch, info, timeout_ms, done)
             return
         deadline = self._clock.mono_ms() + timeout_ms
-
-        def answered(answer: Appended | RaftlineError) -> None:
-            if isinstance(answer, DEFINITE):
-                left = int(deadline - self._clock.mono_ms())
-                if left > 0:
-                    self._append_elsewhere(topic, partition, batch, info, left, done)
-                    return
-            done(answer)
-
-        self._append_here(replica, batch, info, deadline, timeout_ms, answered)
+        self._append_here(place.replica, batch, info, deadline, timeout_ms, done, place.refuse)
 
     def _append_here(
         self,
@@ -118,28 +122,32 @@ class NodeCalls:
         deadline: float,
         timeout_ms: int,
         done: AppendDone,
+        refuse: Refuse | None = None,
     ) -> None:
-        refusal = self._node.admission(replica)
+        node = self._node
+        # One look a turn: what is collected already was let in.
+        refusal = None if replica.is_collecting else node.admission(replica)
         if refusal is not None:
             done(refusal)
             return
-        size = info.length
-        if self._uncommitted + size > self._uncommitted_max:
-            done(
-                OverLimit(
-                    "uncommitted bytes on this node", self._uncommitted, self._uncommitted_max
-                )
-            )
+        waiting = node.shards.pressure.bytes
+        if waiting + info.length > self._uncommitted_max:
+            done(OverLimit("uncommitted bytes on this node", waiting, self._uncommitted_max))
             return
-        self._uncommitted += size
-
-        def answered(answer: Appended | RaftlineError) -> None:
-            self._uncommitted -= size
-            done(answer)
-
         host = replica.host
         assert isinstance(host, PartitionHost)
-        host.append(batch, info, deadline, timeout_ms, answered)
+        host.append(batch, info, deadline, timeout_ms, done, refuse)
+
+    def try_elsewhere(
+        self, topic: str, partition: int, append: Append, error: RaftlineError
+    ) -> None:
+        """An append was refused here, nothing of it is stored: ask who leads now."""
+        batch, info, done, deadline, _, _ = append
+        left = int(deadline - self._clock.mono_ms())
+        if left > 0 and isinstance(error, DEFINITE):
+            self._append_elsewhere(topic, partition, batch, info, left, done)
+        else:
+            done(error)
 
     def _append_elsewhere(
         self,
@@ -169,24 +177,16 @@ class NodeCalls:
             done(shard)
             return
 
-        def local(replica: Replica, left_ms: int, answer: Callable[[Answer], None]) -> None:
-            self._append_here(
-                replica,
-                batch,
-                info,
-                self._clock.mono_ms() + left_ms,
-                left_ms,
-                lambda reply: answer(reply if isinstance(reply, RaftlineError) else _pack(reply)),
-            )
+        def local(replica: Replica, left_ms: int, answer: AppendDone) -> None:
+            deadline = self._clock.mono_ms() + left_ms
+            self._append_here(replica, batch, info, deadline, left_ms, answer)
 
         self._node.router.send(
             shard,
             VERB_APPEND,
             [_SHARD.pack(shard), batch],
             timeout_ms,
-            lambda answer: done(
-                answer if isinstance(answer, RaftlineError) else _decode_appended(answer)
-            ),
+            lambda answer: done(_decode_appended(answer) if isinstance(answer, bytes) else answer),
             local,
             repeatable=info.producer_id != NO_PRODUCER,
         )
@@ -280,7 +280,8 @@ class NodeCalls:
         if isinstance(shard, RaftlineError):
             done(shard)
             return
-        replica = self._local.get((topic, partition))
+        place = self._local.get((topic, partition))
+        replica = None if place is None else place.replica
         # A linearizable read is routed: leadership may move while it is confirmed.
         if (
             replica is not None
@@ -291,24 +292,16 @@ class NodeCalls:
             self._read_here(replica, offset, bytes_max, wait_ms, False, done)
             return
 
-        def local(led: Replica, left_ms: int, answer: Callable[[Answer], None]) -> None:
-            self._read_here(
-                led,
-                offset,
-                bytes_max,
-                min(wait_ms, left_ms),
-                linearizable,
-                lambda reply: answer(reply if isinstance(reply, RaftlineError) else _pack(reply)),
-            )
+        def local(led: Replica, left_ms: int, answer: ReadDone) -> None:
+            wait = min(wait_ms, left_ms)
+            self._read_here(led, offset, bytes_max, wait, linearizable, answer)
 
         self._node.router.send(
             shard,
             VERB_READ,
             [_READ.pack(shard, offset, bytes_max, wait_ms, linearizable)],
             timeout_ms,
-            lambda answer: done(
-                answer if isinstance(answer, RaftlineError) else _decode_read(answer)
-            ),
+            lambda answer: done(_decode_read(answer) if isinstance(answer, bytes) else answer),
             local,
             repeatable=True,
         )
@@ -369,7 +362,7 @@ class NodeCalls:
             done(shard)
             return
 
-        def local(replica: Replica, _left_ms: int, answer: Callable[[Answer], None]) -> None:
+        def local(replica: Replica, _left_ms: int, answer: LookDone) -> None:
             self._time_here(replica, time_ms, answer)
 
         self._node.router.send(
@@ -377,28 +370,27 @@ class NodeCalls:
             VERB_TIME,
             [_TIME.pack(shard, time_ms)],
             timeout_ms,
-            lambda answer: done(
-                answer if isinstance(answer, RaftlineError) else _decode_looked(answer)
-            ),
+            lambda answer: done(_decode_looked(answer) if isinstance(answer, bytes) else answer),
             local,
             repeatable=True,
         )
 
-    def _time_here(self, replica: Replica, time_ms: int, answer: Callable[[Answer], None]) -> None:
+    def _time_here(self, replica: Replica, time_ms: int, answer: LookDone) -> None:
         host = replica.host
         assert isinstance(host, PartitionHost)
-        host.look_up_time(
-            time_ms,
-            lambda found: answer(found if isinstance(found, RaftlineError) else _pack(found)),
-        )
+        host.look_up_time(time_ms, answer)
 
     def _on_time(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
         shard, time_ms = _TIME.unpack_from(body)
         replica = self._node.led(shard)
         if isinstance(replica, RaftlineError):
             reply(replica)
-        else:
-            self._time_here(replica, time_ms, reply)
+            return
+        self._time_here(
+            replica,
+            time_ms,
+            lambda found: reply(found if isinstance(found, RaftlineError) else _pack(found)),
+        )
 
     # ------------------------------------------------------------------ the rest
 

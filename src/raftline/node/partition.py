@@ -51,7 +51,9 @@ OFFERS_MAX = 2
 
 AppendDone = Callable[[Appended | RaftlineError], None]
 ReadDone = Callable[[ReadReply | RaftlineError], None]
-Append = tuple[bytes, BatchInfo, AppendDone, float, int]  # batch, head, done, deadline, timeout
+Append = tuple[bytes, BatchInfo, AppendDone, float, int, "Refuse | None"]
+"""batch, head, done, deadline, timeout, who hears that nothing was stored (None: done does)"""
+Refuse = Callable[[Append, RaftlineError], None]
 Parked = tuple[int, int, float, ReadDone]  # offset, bytes_max, deadline, done
 
 
@@ -64,21 +66,38 @@ class Offer(msgspec.Struct, frozen=True):
     state_bytes: int
 
 
+class Pressure:
+    """The bytes of all appends on this node that wait for their outcome."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class AppendProposal:
     """The callers of one Append entry."""
 
-    __slots__ = ("appends", "deadline", "name")
+    __slots__ = ("_pressure", "_size", "appends", "deadline", "name")
 
-    def __init__(self, name: str, appends: list[Append]) -> None:
+    def __init__(self, name: str, appends: list[Append], pressure: Pressure, size: int) -> None:
         self.name = name
-        self.appends: list[Append | None] = list(appends)
-        self.deadline = min(append[3] for append in appends)
+        self.appends: list[Append | None] = appends  # type: ignore[assignment]
+        self.deadline = min([append[3] for append in appends])
+        self._pressure = pressure
+        self._size = size
+
+    def settle(self) -> None:
+        """The outcome is known: its bytes weigh no more."""
+        self._pressure.bytes -= self._size
+        self._size = 0
 
     def refuse(self, error: RaftlineError) -> None:
         """Nothing of it was stored."""
+        self.settle()
         for append in self.appends:
             if append is not None:
-                append[2](error)
+                _refuse(append, error)
 
     def expire(self, now_ms: float) -> bool:
         """Answer the overdue; say whether nobody waits any more. A2."""
@@ -93,7 +112,18 @@ class AppendProposal:
                 append[2](TimedOut(f"an append to {self.name}", append[4]))
             else:
                 left = True
+        if not left:
+            self.settle()
         return not left
+
+
+def _refuse(append: Append, error: RaftlineError) -> None:
+    """Tell the caller that nothing was stored; another node may do better."""
+    refuse = append[5]
+    if refuse is None:
+        append[2](error)
+    else:
+        refuse(append, error)
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -149,6 +179,7 @@ class PartitionHost:
         machine: PartitionMachine,
         log: PartitionLog,
         segments: Segments,
+        pressure: Pressure,
         *,
         collected_bytes_max: int,
         parked_max: int,
@@ -162,6 +193,7 @@ class PartitionHost:
         self.marks = Marks()
         self.applied_bytes = 0  # since the last checkpoint
         self._segments = segments
+        self._pressure = pressure
         self._collected: list[Append] = []
         self._collected_bytes = 0
         self._collected_bytes_max = collected_bytes_max
@@ -178,45 +210,45 @@ class PartitionHost:
         deadline: float,
         timeout_ms: int,
         done: AppendDone,
+        refuse: Refuse | None = None,
     ) -> None:
         """Collect one batch for the next turn."""
         replica = self.replica
         assert replica is not None
         size = info.length
-        if self._collected_bytes + size > self._collected_bytes_max and self._collected:
-            done(
-                OverLimit(
-                    f"bytes waiting to be proposed to {self.name}",
-                    self._collected_bytes + size,
-                    self._collected_bytes_max,
-                )
-            )
+        collected = self._collected_bytes + size
+        if collected > self._collected_bytes_max and self._collected:
+            what = f"bytes waiting to be proposed to {self.name}"
+            done(OverLimit(what, collected, self._collected_bytes_max))
             return
-        self._collected.append((batch, info, done, deadline, timeout_ms))
-        self._collected_bytes += size
+        self._collected.append((batch, info, done, deadline, timeout_ms, refuse))
+        self._collected_bytes = collected
+        self._pressure.bytes += size
         replica.collected(size)
 
     def proposals(self, replica: Replica) -> list[tuple[bytes, Proposal]]:
         """Return the collected appends as entries of bounded size."""
         appends, self._collected = self._collected, []
-        self._collected_bytes = 0
+        total, self._collected_bytes = self._collected_bytes, 0
         if not appends:
             return []
         at_ms = replica.time.stamp()
+        if total < ENTRY_BYTES and len(appends) <= ENTRY_BATCHES_MAX:
+            return [self._entry(at_ms, appends, total)]
         found: list[tuple[bytes, Proposal]] = []
         start = size = 0
         for at, append in enumerate(appends):
             size += append[1].length
             if size >= ENTRY_BYTES or at + 1 - start >= ENTRY_BATCHES_MAX:
-                found.append(self._entry(at_ms, appends[start : at + 1]))
+                found.append(self._entry(at_ms, appends[start : at + 1], size))
                 start, size = at + 1, 0
         if start < len(appends):
-            found.append(self._entry(at_ms, appends[start:] if start else appends))
+            found.append(self._entry(at_ms, appends[start:], size))
         return found
 
-    def _entry(self, at_ms: int, appends: list[Append]) -> tuple[bytes, Proposal]:
-        data = encode_append(at_ms, [(append[0], append[1]) for append in appends])
-        return data, AppendProposal(self.name, appends)
+    def _entry(self, at_ms: int, appends: list[Append], size: int) -> tuple[bytes, Proposal]:
+        data = encode_append(at_ms, [append[:2] for append in appends])
+        return data, AppendProposal(self.name, appends, self._pressure, size)
 
     def command(self, command: Command, proposal: CommandProposal) -> None:
         """Propose anything but an append."""
@@ -226,9 +258,10 @@ class PartitionHost:
     def refuse_collected(self, error: RaftlineError) -> None:
         """Answer what was collected and not proposed. A2."""
         appends, self._collected = self._collected, []
+        self._pressure.bytes -= self._collected_bytes
         self._collected_bytes = 0
         for append in appends:
-            append[2](error)
+            _refuse(append, error)
 
     # ------------------------------------------------------------------ applying
 
@@ -262,6 +295,7 @@ class PartitionHost:
             self._answer(proposal, result)
 
     def _answer(self, proposal: AppendProposal, result: AppendedEntry) -> None:
+        proposal.settle()
         at_ms, log_start, term = result.at_ms, self.machine.log_start, result.term
         partition = self.identity.partition
         for append, outcome in zip(proposal.appends, result.outcomes, strict=True):
@@ -442,6 +476,9 @@ class PartitionHost:
         if self._collected and self._collected[0][3] <= now_ms:
             late_appends = [a for a in self._collected if a[3] <= now_ms]
             self._collected = [a for a in self._collected if a[3] > now_ms]
+            size = sum(append[1].length for append in late_appends)
+            self._collected_bytes -= size
+            self._pressure.bytes -= size
             for append in late_appends:
                 append[2](TimedOut(f"an append to {self.name}", append[4]))
 

@@ -11,7 +11,7 @@ Invariants
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from raftline.model.errors import (
     NoLeader,
@@ -23,8 +23,12 @@ from raftline.model.errors import (
 )
 from raftline.node.peers import Peers
 from raftline.node.ports import Clock
-from raftline.node.remote import Answer, Remote
+from raftline.node.remote import Remote
 from raftline.node.replica import Replica
+
+T = TypeVar("T")
+Local = Callable[[Replica, int, Callable[[T | RaftlineError], None]], None]
+"""Serve the call here: (replica, timeout_ms, answer). What it answers is passed on as it is."""
 
 RETRY_MS = (2, 10, 20, 40)
 DEFINITE = (NotLeader, NoLeader, NotReady, ShuttingDown)
@@ -86,16 +90,16 @@ class Router:
         verb: int,
         body: list[bytes],
         timeout_ms: int,
-        done: Callable[[Answer], None],
-        local: Callable[[Replica, int, Callable[[Answer], None]], None],
+        done: Callable[[T | bytes | RaftlineError], None],
+        local: Local[T],
         *,
         repeatable: bool,
     ) -> None:
-        """Have a shard's leader answer; ``local(replica, timeout_ms, done)`` if it is here."""
+        """Have a shard's leader answer; ``local`` serves it if that is us."""
         Routed(self, shard, verb, body, timeout_ms, done, local, repeatable=repeatable).attempt()
 
 
-class Routed:
+class Routed(Generic[T]):
     """One call on its way."""
 
     __slots__ = (
@@ -119,8 +123,8 @@ class Routed:
         verb: int,
         body: list[bytes],
         timeout_ms: int,
-        done: Callable[[Answer], None],
-        local: Callable[[Replica, int, Callable[[Answer], None]], None],
+        done: Callable[[T | bytes | RaftlineError], None],
+        local: Local[T],
         *,
         repeatable: bool,
     ) -> None:
@@ -153,7 +157,7 @@ class Routed:
             return
         router.remote.call(node, self._verb, self._body, max(1, int(left)), self._answered)
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, answer: T | bytes | RaftlineError) -> None:
         if not isinstance(answer, RaftlineError):
             self._done(answer)
         elif isinstance(answer, DEFINITE):

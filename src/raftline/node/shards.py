@@ -19,7 +19,7 @@ from raftline.machines.partition.machine import PartitionMachine
 from raftline.model.errors import ShuttingDown
 from raftline.model.ids import CATALOG_SHARD, ReplicaId, ShardId
 from raftline.node.log_time import ClusterTime, LogTime
-from raftline.node.partition import PartitionHost
+from raftline.node.partition import PartitionHost, Pressure
 from raftline.node.ports import Clock, Rng
 from raftline.node.replica import Host, Replica, Start
 from raftline.node.segments import Segments
@@ -95,6 +95,7 @@ class Shards:
         self._cluster = cluster
         self._on_change = on_change
         self._pool = FilePool(disk)
+        self.pressure = Pressure()
         self._replicas: dict[int, Replica] = {}
         self._opening: dict[int, int] = {}  # shard -> replica id
         self.quarantined: dict[int, tuple[int, str]] = {}  # shard -> replica id, reason
@@ -180,6 +181,7 @@ class Shards:
             machine,
             log,
             self._segments,
+            self.pressure,
             collected_bytes_max=self._settings.raft.uncommitted_bytes_max,
             parked_max=self._settings.limits.parked_reads_max,
         )
