@@ -276,8 +276,8 @@ class _Shard:
     """One shard as far as it is replayed."""
 
     __slots__ = (
-        "_base_seen", "_entries", "_entry_doubt", "_known_last", "_last", "_lost", "_reset", "base_index",
-        "base_term", "damage", "hard_doubt", "hard_state", "is_removed",
+        "_base_seen", "_entries", "_entry_doubt", "_known_last", "_last", "_lost", "_reset",
+        "base_index", "base_term", "damage", "hard_doubt", "hard_state", "is_removed",
     )  # fmt: skip
 
     def __init__(self, base_index: int, base_term: int) -> None:
@@ -382,9 +382,9 @@ class _Shard:
         That is so if the entry before it was there before the frames were lost and has its term:
         had it been replaced in between, all that follows would be of a later term.
         """
-        before = self._entries.get(entry.index - 1)
-        known = before is not None and entry.index - 1 <= self._known_last
-        if entry.index == self.base_index + 1 or (known and before.term == entry.term):
+        before = self._entries.get(entry.index - 1) if entry.index - 1 <= self._known_last else None
+        is_next = before is not None and before.term == entry.term
+        if is_next or entry.index == self.base_index + 1:
             self._entry_doubt = ""
         self._known_last = min(self._known_last, entry.index - 1)
 
