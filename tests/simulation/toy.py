@@ -44,8 +44,7 @@ class ToyStore:
 
     def append(self, topic: str, partition: int, batch: bytes, info: BatchInfo) -> Appended:
         key = (topic, partition)
-        for number in range(3):
-            self.logs.setdefault((topic, number), [])
+        self.logs.setdefault((topic, partition), [])
         sequence = (topic, partition, info.producer_id, info.base_sequence)
         if info.producer_id >= 0 and sequence in self.sequences:
             return Appended(self.sequences[sequence], info.count, partition, 0, duplicate=True)
@@ -159,6 +158,9 @@ class Toy:
             self.store.producers += 1
             self._later(done, {"producer_id": self.store.producers})
             return
+        if name == "topic.create":
+            for number in range(int(arguments.get("partitions", 1))):
+                self.store.logs.setdefault((str(arguments["name"]), number), [])
         if name == "topic.trim":
             key = (arguments["name"], arguments["partition"])
             self.store.starts[key] = max(self.store.starts.get(key, 0), arguments["offset"])

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from raftline.config.settings import Settings
 from raftline.model.errors import RaftlineError
 from raftline.testing.checker import RECOVERY_MS_MAX, Verdict, check
-from raftline.testing.cluster import SimCluster, SimError, production_node
+from raftline.testing.cluster import SimCluster, SimError, production_node, sim_settings
 from raftline.testing.faults import FAULTS, Nemesis, Strike
 from raftline.testing.history import Final, History, Op, ReplicaLog
 from raftline.testing.hosts import Build
@@ -56,7 +57,9 @@ class Simulation:
     def __init__(self, seed: int, plan: Plan | None = None, build: Build | None = None) -> None:
         self.seed = seed
         self.plan = plan or Plan()
-        self.cluster = SimCluster(self.plan.nodes, seed, build=build or production_node)
+        self.cluster = SimCluster(
+            self.plan.nodes, seed, settings=_settings(), build=build or production_node
+        )
         self.history = History()
         rng = self.cluster.rng
         self.workload = Workload(
@@ -103,6 +106,11 @@ class Simulation:
         ready = cluster.world.run_until(
             lambda: all(cluster.is_ready(name) for name in cluster.hosts), BOOT_MS
         )
+        if ready:
+            try:
+                cluster.create_topic(self.plan.workload.topic, self.plan.workload.partitions)
+            except (RaftlineError, SimError):
+                ready = False
         self.final.boot_ms = cluster.now_ms if ready else -1.0
         return ready
 
@@ -226,6 +234,12 @@ class Simulation:
             replies[-1].commit_end,
             self.history.runs_of(batches),
         )
+
+
+def _settings() -> Settings:
+    """Return small files, and one partition for topics that come with their first publish."""
+    base = sim_settings()
+    return msgspec.structs.replace(base, topics=msgspec.structs.replace(base.topics, partitions=1))
 
 
 def _classes(plan: Plan) -> dict[str, Strike]:
