@@ -124,6 +124,7 @@ class Node(NodeCalls):
         self._admitting = False
         self._retention_mono = self._space_mono = 0.0
         self._is_full = False
+        self._full_peers: dict[int, Heartbeat] = {}
         self._partitioners: dict[str, str] = {}
         self.catalog_host: CatalogHost | None = None
         self._no_catalog = CatalogMachine()
@@ -194,7 +195,7 @@ class Node(NodeCalls):
             self.wal,
             settings.log,
             self.log,
-            stop_replica=lambda replica, reason: self.shards.stop_replica(replica, reason),
+            stop_replica=self._stop_replica,
         )
         self.shards = Shards(
             clock,
@@ -293,6 +294,9 @@ class Node(NodeCalls):
             else:
                 self.segments.checkpoint(replica, one)
 
+    def _stop_replica(self, replica: Replica, reason: str) -> None:
+        self.shards.stop_replica(replica, reason)
+
     def _fatal(self, reason: str) -> None:
         if not self._stopped:
             self._stopped = True
@@ -329,6 +333,10 @@ class Node(NodeCalls):
             return "the node is stopping"
         if not self.founding.done:
             return self.founding.reason
+        if CATALOG_SHARD in self.shards.quarantined:
+            return (
+                f"the catalog is out of service here: {self.shards.quarantined[CATALOG_SHARD][1]}"
+            )
         if not self.catalog_machine.cluster:
             return "waiting for the catalog"
         if not self._admitted():
@@ -558,26 +566,29 @@ class Node(NodeCalls):
         if self._stopped or not len(frame):
             return
         try:
-            kind = frame[0]
-            if kind == FRAME_RPCS:
-                self._on_rpcs(frame)
-            elif kind == FRAME_REPLY:
-                self.remote.on_reply(frame)
-            elif kind == FRAME_CALL:
-                self.remote.on_call(link, frame)
-            elif kind == FRAME_HEARTBEAT:
-                self.peers.heard(decode_heartbeat(frame))
-            elif kind == FRAME_QUIET:
-                self._on_quiet(link, decode_quiets(frame))
-            elif kind == FRAME_UNQUIET:
-                self._on_unquiet(decode_quiets(frame))
-            elif kind == FRAME_FOUND:
-                self.founding.invited(decode_found(frame), link)
-            else:
-                raise BadFrame(f"frames of kind {kind} are unknown")
+            self._take_frame(link, frame)
         except (BadFrame, msgspec.DecodeError, ValueError) as error:
             self.log("warning", "link.bad_frame", peer=link.peer.name, reason=str(error))
             link.close()
+
+    def _take_frame(self, link: Link, frame: memoryview) -> None:
+        kind = frame[0]
+        if kind == FRAME_RPCS:
+            self._on_rpcs(frame)
+        elif kind == FRAME_REPLY:
+            self.remote.on_reply(frame)
+        elif kind == FRAME_CALL:
+            self.remote.on_call(link, frame)
+        elif kind == FRAME_HEARTBEAT:
+            self.peers.heard(decode_heartbeat(frame))
+        elif kind == FRAME_QUIET:
+            self._on_quiet(link, decode_quiets(frame))
+        elif kind == FRAME_UNQUIET:
+            self._on_unquiet(decode_quiets(frame))
+        elif kind == FRAME_FOUND:
+            self.founding.invited(decode_found(frame), link)
+        else:
+            raise BadFrame(f"frames of kind {kind} are unknown")
 
     def _on_rpcs(self, frame: memoryview) -> None:
         for shard, rpc in decode_rpcs(frame):
@@ -599,6 +610,7 @@ class Node(NodeCalls):
 
     def _peer_silent(self, node: int) -> None:
         self.log("warning", "peer.silent", node=node)
+        self.remote.on_silent(node)
         self.elections.node_silent(node)
 
     def _peer_heard(self, node: int, restarted: bool) -> None:  # noqa: FBT001
@@ -625,6 +637,14 @@ class Node(NodeCalls):
                 healthy,
             )
         )
+        ratio = self.settings.log.free_ratio_min
+        self._full_peers = {
+            peer.node: beat
+            for peer in self.peers
+            if not peer.silent
+            and (beat := peer.heartbeat) is not None
+            and beat.free_bytes < ratio * beat.total_bytes
+        }
         if not healthy:
             self._hand_over_all()
 
@@ -763,7 +783,19 @@ class Node(NodeCalls):
             return DiskFull(self.identity.name, self.free_bytes, floor)
         if self.wal.bytes_used > self.settings.wal.bytes_max:
             return DiskFull(self.identity.name, 0, self.settings.wal.bytes_max)
+        if self._full_peers:
+            return self._no_room(replica)
         return None
+
+    def _no_room(self, replica: Replica) -> RaftlineError | None:
+        """Refuse if too few replicas have room for a majority."""
+        full = [v for v in replica.conf.voters if node_of(ReplicaId(v)) in self._full_peers]
+        if (len(replica.conf.voters) - len(full)) * 2 > len(replica.conf.voters):
+            return None
+        node = node_of(ReplicaId(full[0]))
+        beat = self._full_peers[node]
+        floor = int(self.settings.log.free_ratio_min * beat.total_bytes)
+        return DiskFull(node, beat.free_bytes, floor)
 
     def _retain(self) -> None:
         """Propose to trim what the topic's retention lets go, where we lead."""

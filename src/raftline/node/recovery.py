@@ -136,7 +136,7 @@ class _Run:
             self._drop_lost()
             return
         hosts = [node.id, *(p.node for p in node.peers if p.node and not p.silent)]
-        self._force(CATALOG_SHARD, "catalog", hosts, lambda: self._wait_catalog())
+        self._force(CATALOG_SHARD, "catalog", hosts, self._wait_catalog)
 
     def _left_ms(self) -> int:
         return max(1, int(self._deadline - self._node.clock.mono_ms()))

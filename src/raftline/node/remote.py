@@ -109,8 +109,14 @@ class Remote:
 
     def on_link_down(self, link: Link) -> None:
         """Tell everybody who waits for answers by this link. C1."""
-        lost = [number for number, call in self._calls.items() if call[0] is link]
-        for number in lost:
+        self._lose([number for number, call in self._calls.items() if call[0] is link])
+
+    def on_silent(self, node: int) -> None:
+        """A node has not been heard from: its answers are not to be waited for. C1."""
+        self._lose([number for number, call in self._calls.items() if call[0].peer.node == node])
+
+    def _lose(self, numbers: list[int]) -> None:
+        for number in numbers:
             _, _, name, timeout_ms, done = self._calls.pop(number)
             error = TimedOut(f"a call to {name}", timeout_ms)
             error.extras["lost"] = 1
