@@ -16,11 +16,12 @@ def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
     """Return a maker of clusters, each in a directory of its own."""
     made: list[Rig] = []
 
-    def make(**options: Any) -> Rig:
-        rig = Rig(tmp_path / f"cluster-{len(made)}", start=False, **options)
+    def make(*, start: bool = True, **options: Any) -> Rig:
+        rig = Rig(tmp_path / f"cluster-{len(made)}", **options)
         made.append(rig)  # before anything runs, so that it is closed
         rig.directory.mkdir(parents=True, exist_ok=True)
-        rig.start_all()
+        if start:
+            rig.start_all()
         return rig
 
     yield make

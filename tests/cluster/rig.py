@@ -47,9 +47,7 @@ class Said:
 class Rig:
     """A cluster of real processes."""
 
-    def __init__(
-        self, directory: Path, *, nodes: int = 3, settings: Sequence[str] = (), start: bool = True
-    ) -> None:
+    def __init__(self, directory: Path, *, nodes: int = 3, settings: Sequence[str] = ()) -> None:
         self.directory = directory
         self.settings = tuple(settings)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -58,9 +56,8 @@ class Rig:
         self.disturbed: list[tuple[str, float, float]] = []  # node, from, to (killed or paused)
         self._down_since: dict[str, float] = {}
         self.plan = LocalCluster(directory)
-        self.plan.plan(nodes, free_port_base(nodes + 2), self.settings)
-        if start:
-            self.start_all()
+        self._base = free_port_base(nodes + 2)
+        self.plan.plan(nodes, self._base, self.settings)
 
     # ------------------------------------------------------------------ who
 
@@ -132,6 +129,14 @@ class Rig:
                 start_new_session=True,
             )
         self._back(name)
+
+    def join(self, *extra: str) -> str:
+        """Start one more node that joins the cluster; return its name."""
+        self.plan.plan(len(self.plan.nodes) + 1, self._base, self.settings)
+        name = self.names[-1]
+        self.spawn(name, *extra)
+        self.wait_ready(name)
+        return name
 
     def restart(self, name: str) -> None:
         self.spawn(name)
