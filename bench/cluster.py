@@ -56,15 +56,13 @@ class BenchCluster:
             client.create_topic(topic, partitions=partitions, replication_factor=0, settings={})
 
     def leader_of(self, topic: str, partition: int = 0) -> LocalNode:
-        """Wait until all running nodes name the same leader twice in a row, and return it."""
+        """Wait until all running nodes name the same leader, and return it."""
         until = time.perf_counter() + 30
-        before: set[int] = set()
         while time.perf_counter() < until:
             named = {self._leader_by(node, topic, partition) for node in self.running()}
-            if len(named) == 1 and named == before and (leader := max(named)):
+            if len(named) == 1 and (leader := max(named)):
                 return self.node(leader)
-            before = named
-            time.sleep(0.1)
+            time.sleep(0.02)
         raise SystemExit(f"nobody leads {topic}/{partition} after 30 s")
 
     def _leader_by(self, node: LocalNode, topic: str, partition: int) -> int:
@@ -79,6 +77,11 @@ class BenchCluster:
         """Return the nodes whose process lives."""
         dead = self.local.dead()
         return [node for node in self.nodes if node not in dead]
+
+    def end_of(self, topic: str, partition: int = 0) -> int:
+        """Return the end of what is committed, by the leader's word."""
+        with Client(self.leader_of(topic, partition).http) as client:
+            return int(client.topic(topic)["partitions"][partition]["commit_end"])
 
     def followers_of(self, leader: LocalNode) -> list[LocalNode]:
         """Return the other nodes."""

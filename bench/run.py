@@ -1,0 +1,97 @@
+"""Measure everything the order names a goal for: ``make bench``.
+
+    python -m bench.run [--quick] [--only NAME]... [--page FILE]
+
+Results: a table on standard output, .work/bench/result.json, and docs/BENCHMARKS.md after a full
+run. ``--quick`` takes less than a minute and judges nothing: it shows that the harness works.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from bench import appends, failover, standing
+from bench.figures import Figure, Report
+from bench.machine import describe, measure_sync
+from bench.report import page, table
+
+ROOT = Path(__file__).parent.parent
+WORK = ROOT / ".work" / "bench"
+PAGE = ROOT / "docs" / "BENCHMARKS.md"
+
+Scenario = Callable[..., list[Figure]]
+SCENARIOS: dict[str, Scenario] = {
+    "appends": appends.matrix,
+    "connections": appends.connections,
+    "batches": appends.batches,
+    "sustained": appends.sustained,
+    "failover": failover.failover,
+    "idle": standing.idle,
+    "start": standing.cold_start,
+}
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run the scenarios asked for; 0 unless one could not be run."""
+    asked = _parse(words)
+    # Nodes start as they do where Raftline is installed: from compiled files.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    work = Path(asked.work).resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    report = measure(work / "data", asked.only or list(SCENARIOS), quick=asked.quick)
+    print(table(report))
+    (work / "result.json").write_bytes(
+        msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+    )
+    is_full = not asked.quick and not asked.only
+    if asked.page or is_full:
+        (Path(asked.page) if asked.page else PAGE).write_text(page(report))
+    return 0
+
+
+def measure(work: Path, names: list[str], *, quick: bool) -> Report:
+    """Run scenarios by name, the disk's own speed before and after them."""
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    begun = time.perf_counter()
+    command = f"python -m bench.run{' --quick' * quick}"
+    machine = describe(work)
+    sync = [measure_sync(work, 0.2 if quick else 2.0)]
+    report = Report(
+        machine=machine, command=command, sync_p50_ms=0, sync_p99_ms=0, figures=[], quick=quick
+    )
+    for name in names:
+        started = time.perf_counter()
+        report.figures += SCENARIOS[name](work, quick=quick)
+        print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+    sync.append(measure_sync(work, 0.2 if quick else 2.0))
+    report.sync_p50_ms = max(one.p50_ms for one in sync)
+    report.sync_p99_ms = max(one.p99_ms for one in sync)
+    report.seconds = time.perf_counter() - begun
+    report.load_after = " ".join(f"{value:.2f}" for value in os.getloadavg())
+    report.figures = [
+        Figure(section="disk", name="fdatasync of 512 B: p50", value=report.sync_p50_ms, unit="ms"),
+        Figure(section="disk", name="fdatasync of 512 B: p99", value=report.sync_p99_ms, unit="ms"),
+        *report.figures,
+    ]
+    shutil.rmtree(work, ignore_errors=True)
+    return report
+
+
+def _parse(words: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench.run", description="Measure Raftline.")
+    parser.add_argument("--quick", action="store_true", help="under a minute, judges nothing")
+    parser.add_argument("--only", action="append", choices=list(SCENARIOS), help="repeatable")
+    parser.add_argument("--work", default=str(WORK), help="where data and results go")
+    parser.add_argument("--page", default="", help="write the Markdown page here")
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""The benchmark harness works: every scenario runs, in its short form. No figure is judged."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from bench.figures import Figure, Report, at_least, number, under
+from bench.load import Meter
+from bench.report import page
+
+ROOT = Path(__file__).parents[2]
+SECTIONS = (
+    "disk",
+    "1 node, 1 x 100 B",
+    "3 nodes, 1 x 100 B",
+    "3 nodes, 1 x 16 KiB",
+    "3 nodes, 1,000 x 100 B",
+    "failover",
+    "idle",
+    "start",
+    "memory",
+)
+
+
+def test_every_scenario_runs_and_leaves_nothing_behind(tmp_path):
+    """Acked appends are counted against the log and replicas compared by the harness itself."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.run", "--quick", "--work", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = msgspec.json.decode((tmp_path / "result.json").read_bytes(), type=Report)
+    for section in SECTIONS:
+        assert [f for f in report.figures if f.section.startswith(section)], section
+    assert all(figure.value > 0 for figure in report.figures)
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+    assert not _processes_that_name(str(tmp_path))
+
+
+def test_a_goal_is_judged_by_its_direction_and_by_the_disk():
+    slow, fast = under(1.0), at_least(10)
+    figure = Figure(section="s", name="n", value=2.0, unit="ms", goal=slow)
+    assert (figure.verdict(0.2), figure.verdict(4.0)) == ("missed", "missed (slow disk)")
+    figure.goal = fast
+    assert figure.verdict(0.2) == "missed"
+    figure.value = 10
+    assert figure.verdict(0.2) == "met"
+    assert (slow.text("ms"), fast.text("/s")) == ("< 1.00 ms", ">= 10.0 /s")
+    assert number(1234567.8) == "1,234,568"
+
+
+def test_quantiles_count_every_append_of_a_group():
+    meter = Meter()
+    meter.note(0, 1_000_000, 98, 0)
+    meter.note(0, 5_000_000, 1, 0)
+    meter.note(0, 9_000_000, 1, 0)
+    assert meter.quantiles_ms([0.5, 0.98, 0.99, 1.0]) == [1.0, 1.0, 5.0, 9.0]
+
+
+def test_the_page_shows_goals_and_all_figures():
+    figure = Figure(section="s", name="rate", value=5, unit="/s", goal=at_least(3))
+    report = Report(
+        machine={"kernel": "6"}, command="c", sync_p50_ms=0.2, sync_p99_ms=1, figures=[figure]
+    )
+    text = page(report)
+    assert "| s; rate | 5.00 /s | >= 3.00 /s | met |" in text
+    assert "| kernel | 6 |" in text
+
+
+def _processes_that_name(text):
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if text in words and "serve" in words:
+                found.append(words)
+    return found
