@@ -141,7 +141,7 @@ class LogFiles:
         active = self.segments[-1]
         tables = active.load()
         if not tables.is_whole or (tables.sums.known and not tables.sums.known[-1]):
-            active.sealed = True  # nothing is written behind damage
+            active.seal()  # nothing is written behind damage
             return None
         return active
 
@@ -160,7 +160,7 @@ class LogFiles:
         for path in segment.paths:  # a failed attempt may have left one
             self._remove(path)
         if self.segments:
-            self.segments[-1].sealed = True
+            self.segments[-1].seal()
         self.segments = (*self.segments, segment)
         self._names_dirty = True
         self.bound_tables()

@@ -136,7 +136,7 @@ def _cut_last(pool: FilePool, wanted: list[Segment], damage: list[Damage]) -> No
         return
     last = wanted[-1]
     if damage and damage[-1].end_offset == last.end_offset:
-        last.sealed = True  # nothing is written behind damage
+        last.seal()  # nothing is written behind damage
     elif last.size:
         file = pool.get(last.log_path)
         if file.size() > last.size:

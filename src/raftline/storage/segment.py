@@ -99,6 +99,16 @@ class Segment:
         self._partial = (chunk_crc, chunk_chain) if chunk_crc >= 0 else None
         self.sealed = False
 
+    def seal(self) -> None:
+        """Write no more to this segment.
+
+        The entry of its last chunk may be known by the mark alone: what the .sum file says of it
+        may be from a later write that was cut. Closed segments rely on the file, so save it.
+        """
+        self.sealed = True
+        if self._partial is not None:
+            self.dirty = True
+
     def mark(self) -> SegmentMark:
         """Return what a mark remembers of this segment."""
         return SegmentMark(
@@ -216,9 +226,10 @@ class Segment:
         """
         if not self.dirty:
             return
-        paths = [self.log_path] if self.size else []
-        if self.tables is not None:
-            paths += save_tables(self._pool, self._place, self, self.tables)
+        tables = self.load()
+        paths = save_tables(self._pool, self._place, self, tables)
+        if self._pool.disk.exists(self.log_path):
+            paths.insert(0, self.log_path)
         for path in paths:
             file = self._pool.get(path)
             try:
@@ -227,7 +238,7 @@ class Segment:
                 raise SyncFailed(f"fsync of {path} failed: {error}") from error
             self._pool.unpin(path)
         self.sums_saved = self.size // CHUNK_BYTES
-        if self.tables is not None and self.tables.is_whole:
+        if tables.is_whole:
             self.index_saved = self.index_count
         self.dirty = False
 
@@ -255,8 +266,12 @@ class Segment:
         self._writable().truncate(position)
 
     def _times_before(self, tables: Tables, position: int) -> tuple[int, int]:
-        """Return (greatest record timestamp, log time) of the batches before ``position``."""
-        maximum, at_ms = tables.times.at_position(position - 1)
+        """Return (greatest record timestamp, latest log time) of the batches before ``position``.
+
+        The log time is that of the next indexed batch: late rather than early.
+        """
+        maximum = tables.times.maximum_at(position - 1)
+        at_ms = tables.times.at_after(position)
         offset, start = tables.offsets.before(position - 1)
         view, _ = self.read(start, position - start)
         at = 0
@@ -264,7 +279,7 @@ class Segment:
             offset, size, _, max_timestamp = head_at(view, at, offset)
             maximum = max(maximum, max_timestamp)
             at += size
-        return maximum, at_ms
+        return maximum, self.last_at_ms if at_ms is None else at_ms
 
     # ---- reading
 

@@ -50,10 +50,9 @@ class TimeIndex:
         row = max(0, bisect_left(self.at_ms, at_ms) - 1)
         return self.offsets[row]
 
-    def at_position(self, position: int) -> tuple[int, int]:
-        """Return (maximum, at_ms) of the last entry at or before byte ``position``."""
-        row = max(0, bisect_left(self.positions, position + 1) - 1)
-        return self.maxima[row], self.at_ms[row]
+    def maximum_at(self, position: int) -> int:
+        """Return the maximum of the last entry at or before byte ``position``."""
+        return self.maxima[max(0, bisect_left(self.positions, position + 1) - 1)]
 
     def at_after(self, position: int) -> int | None:
         """Return the log time of the first entry at or after byte ``position``."""

@@ -123,7 +123,8 @@ class LogMachine(RuleBasedStateMachine):
     def flipped_bit(self, again: bool) -> None:
         twin = self.twin
         self.sync()
-        segments = [s for s in twin.log._files.segments if s.size]
+        start = twin.log.log_start  # what is wholly below it may be gone after a crash
+        segments = [s for s in twin.log._files.segments if s.size and s.end_offset > start]
         if not segments:
             return
         segment = self.rng.choice(segments)

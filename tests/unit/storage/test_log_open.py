@@ -43,6 +43,21 @@ def test_bytes_above_the_mark_are_cut_and_applied_again(twin: Twin) -> None:
     twin.check_reads()
 
 
+def test_a_segment_closed_after_a_cut_keeps_the_sum_of_its_last_chunk() -> None:
+    twin = Twin(SimDisk(random.Random(12)))
+    twin.append(20_000)
+    twin.sync()
+    twin.append(10_000)
+    twin.log.sync_job()()  # the .sum entry is durable, the checkpoint was never written
+    twin.rows.pop()  # and what comes back is something else
+    twin.reopen()
+    twin.append(290_000)  # does not fit: closes the first segment at the old mark
+    twin.sync()
+    assert len(twin.log._files.segments) == 2
+    twin.reopen()
+    twin.check_reads()
+
+
 def test_without_a_mark_the_files_are_moved_aside(twin: Twin) -> None:
     before = snapshot(twin.disk, twin.directory)
     log = twin.open(None)
