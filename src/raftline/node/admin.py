@@ -258,9 +258,11 @@ class Admin:
                     at_ms,
                 )
             case "replica.replace":
-                seen = ReplicaId(_number(arguments, "seen"))
                 return ReplaceReplica(
-                    ShardId(_number(arguments, "shard")), node_of(seen), seen, at_ms
+                    ShardId(_number(arguments, "shard")),
+                    NodeId(_number(arguments, "node")),
+                    ReplicaId(_number(arguments, "seen")),
+                    at_ms,
                 )
             case "producers.allocate":
                 return AllocateProducers(PRODUCER_BLOCK, at_ms)

@@ -378,7 +378,14 @@ class NodeCalls:
     def _time_here(self, replica: Replica, time_ms: int, answer: LookDone) -> None:
         host = replica.host
         assert isinstance(host, PartitionHost)
-        host.look_up_time(time_ms, answer)
+
+        def confirmed(error: RaftlineError | None) -> None:
+            if error is not None:
+                answer(error)
+            else:
+                host.look_up_time(time_ms, answer)
+
+        replica.read_index(confirmed)
 
     def _on_time(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
         shard, time_ms = _TIME.unpack_from(body)

@@ -44,7 +44,7 @@ from raftline.node.partition import Applied, CommandProposal, PartitionHost
 from raftline.node.peers import Peers
 from raftline.node.ports import Clock, Lane, Rng
 from raftline.node.recovery import Recovery
-from raftline.node.remote import VERB_ADMIT, VERB_MEMBER, Remote, Reply
+from raftline.node.remote import VERB_ADMIT, VERB_FRESH, VERB_MEMBER, Remote, Reply
 from raftline.node.replica import Replica
 from raftline.node.router import Router
 from raftline.node.segments import Segments
@@ -122,6 +122,8 @@ class Node(NodeCalls):
         self._asked_member: dict[int, float] = {}
         self._asking_replace: set[int] = set()
         self._admitting = False
+        self._is_fresh = False  # the catalog here is as new as our start
+        self._confirming = False
         self._retention_mono = self._space_mono = 0.0
         self._is_full = False
         self._full_peers: dict[int, Heartbeat] = {}
@@ -240,6 +242,7 @@ class Node(NodeCalls):
         super().serve()
         self.remote.handle(VERB_ADMIT, self._on_admit)
         self.remote.handle(VERB_MEMBER, self._on_member)
+        self.remote.handle(VERB_FRESH, self._on_fresh)
 
     def _begin(self) -> None:
         settings = self.settings
@@ -380,6 +383,7 @@ class Node(NodeCalls):
 
     def _became_member(self, identity: Identity) -> None:
         self.identity = identity
+        self._is_fresh = True  # nothing was ever here
         self.router.node = identity.node
         self.wal.set_cluster(identity.cluster)
         for address, node in identity.addresses.items():
@@ -732,6 +736,7 @@ class Node(NodeCalls):
                 self._mend_membership(replica)
         self._relieve_wal()
         self.segments.release_wal()
+        self._confirm_catalog()
         self._ask_about_leaving(now)
         self._ask_replacements()
         self._refresh_row()
@@ -832,11 +837,11 @@ class Node(NodeCalls):
             known = self.shards.known(shard)
             if shard == CATALOG_SHARD:
                 self._catalog_seat(wanted)
-            elif known == 0:
+            elif not self._is_fresh:
+                pass  # what we know may be old: a replica that was here must not begin anew
+            elif known == 0 and shard not in self.shards.quarantined:
                 self._open(shard, wanted)
-            elif (known != wanted and shard in self.shards.quarantined) or (
-                known != wanted and known < wanted
-            ):
+            elif 0 < known < wanted:
                 self.shards.destroy(shard, lambda s=shard, w=wanted: self._open_if_wanted(s, w))
             replica = self.shards.get(shard)
             if replica is not None and row.topic:
@@ -1018,34 +1023,73 @@ class Node(NodeCalls):
         if not self.founding.done:
             return
         machine = self.catalog_machine
-        for shard, (replica, _) in list(self.shards.quarantined.items()):
+        for shard, (known, _) in list(self.shards.quarantined.items()):
+            replica = known
             row = machine.shards.get(ShardId(shard))
             if shard == CATALOG_SHARD:
-                seen = self.identity.catalog_replica
+                replica = self.identity.catalog_replica
             elif row is None or row.replica_on(NodeId(self.id)) is None:
                 continue
-            else:
-                seen = row.replica_on(NodeId(self.id)) or 0
-                if replica and seen != replica:
-                    continue  # it has a new one; the catalog's change opens it
-                if len(row.replicas) < 3:
-                    continue  # no majority without it: nothing is automatic
-            if shard not in self._asking_replace and seen:
-                self._replace(shard, seen)
+            elif replica and row.replica_on(NodeId(self.id)) != replica:
+                continue  # it has a new one; the catalog's change opens it
+            elif len(row.replicas) < 3:
+                continue  # no majority without it: nothing is automatic
+            if shard not in self._asking_replace:
+                self._replace(shard, replica)
 
     def _replace(self, shard: int, seen: int) -> None:
+        """Ask for the next incarnation after ``seen``; 0 asks which is the present one."""
         self._asking_replace.add(shard)
 
         def answered(answer: dict[str, object] | RaftlineError) -> None:
             self._asking_replace.discard(shard)
-            if isinstance(answer, RaftlineError) or shard != CATALOG_SHARD:
+            found = self.shards.quarantined.get(shard)
+            if isinstance(answer, RaftlineError) or found is None:
                 return
-            fresh = answer.get("replica")
-            if isinstance(fresh, int) and fresh and shard in self.shards.quarantined:
-                self._save(msgspec.structs.replace(self.identity, catalog_replica=fresh))
+            replica = answer.get("replica")
+            assert isinstance(replica, int)
+            if shard == CATALOG_SHARD:
+                self._save(msgspec.structs.replace(self.identity, catalog_replica=replica))
                 self.shards.destroy(shard, self._open_catalog)
+            elif not seen:
+                self.shards.quarantined[shard] = (replica, found[1])
 
-        self.admin.run("replica.replace", {"shard": shard, "seen": seen}, ASK_TIMEOUT_MS, answered)
+        arguments: dict[str, object] = {"shard": shard, "node": self.id, "seen": seen}
+        self.admin.run("replica.replace", arguments, ASK_TIMEOUT_MS, answered)
+
+    def _confirm_catalog(self) -> None:
+        """After a start: learn that what our catalog says is not from before we went down."""
+        if self._is_fresh or self._confirming or not self._admitted():
+            return
+        self._confirming = True
+
+        def answered(answer: int | bytes | RaftlineError) -> None:
+            self._confirming = False
+            if isinstance(answer, RaftlineError):
+                return
+            if isinstance(answer, bytes):
+                answer = msgspec.msgpack.decode(answer, type=int)
+            self.wait_catalog(answer, self.clock.mono_ms() + ASK_TIMEOUT_MS, reached)
+
+        def reached(ok: bool) -> None:  # noqa: FBT001
+            if ok and not self._is_fresh:
+                self._is_fresh = True
+                self._catalog_changed(())
+
+        self.router.send(
+            CATALOG_SHARD, VERB_FRESH, [], ASK_TIMEOUT_MS, answered, _applied_now, repeatable=True
+        )
+
+    def _on_fresh(self, _body: memoryview, timeout_ms: int, reply: Reply) -> None:
+        replica = self.led(CATALOG_SHARD)
+        if isinstance(replica, RaftlineError):
+            reply(replica)
+            return
+        _applied_now(
+            replica,
+            timeout_ms,
+            lambda at: reply(at if isinstance(at, RaftlineError) else msgspec.msgpack.encode(at)),
+        )
 
     def _refresh_row(self) -> None:
         """Tell the catalog our addresses where it has others."""
@@ -1142,6 +1186,13 @@ class Node(NodeCalls):
             found = str(effective(self.catalog_machine.topics[topic].settings)["partitioner"])
             self._partitioners[topic] = found
         return found
+
+
+def _applied_now(
+    replica: Replica, _timeout_ms: int, answer: Callable[[int | RaftlineError], None]
+) -> None:
+    """Answer with the index that all that was committed until now has been applied up to."""
+    replica.read_index(lambda error: answer(replica.applied_index if error is None else error))
 
 
 def _specs(founders: Sequence[FoundingNode]) -> list[NodeSpec]:

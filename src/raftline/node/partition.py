@@ -34,6 +34,7 @@ from raftline.model.errors import (
     OverLimit,
     RaftlineError,
     ShuttingDown,
+    StorageFault,
     TimedOut,
 )
 from raftline.model.limits import ENTRY_BATCHES_MAX
@@ -383,7 +384,7 @@ class PartitionHost:
         elif isinstance(error, RaftlineError):
             done(error)
         else:
-            done(Internal(f"reading {self.name}: {error}"))
+            done(StorageFault(self.name, f"reading: {error}"))
 
     def look_up_time(self, time_ms: int, done: Callable[[Looked | RaftlineError], None]) -> None:
         """Find the first message at or after ``time_ms``: the batch by index, then inside it."""
@@ -392,7 +393,7 @@ class PartitionHost:
             if isinstance(error, DamagedRange):
                 done(self._segments.damaged(self, error))
             elif error is not None:
-                done(Internal(f"looking up a time in {self.name}: {error}"))
+                done(StorageFault(self.name, f"looking up a time: {error}"))
             elif hit is None:
                 done(Looked(-1, -1, self.log.log_end))
             else:

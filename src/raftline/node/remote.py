@@ -30,6 +30,7 @@ VERB_RANGE = 11
 VERB_STATE = 12
 VERB_POSITION = 13
 VERB_FORCE = 14
+VERB_FRESH = 15
 
 Answer = bytes | RaftlineError
 Reply = Callable[[Answer], None]

@@ -46,12 +46,15 @@ def shard_directory(shard: int) -> str:
 class Found:
     """What one shard's directory held at start."""
 
-    __slots__ = ("checkpoint", "damage", "shard")
+    __slots__ = ("checkpoint", "damage", "replica", "shard")
 
-    def __init__(self, shard: int, checkpoint: Checkpoint | None, damage: str) -> None:
+    def __init__(
+        self, shard: int, checkpoint: Checkpoint | None, damage: str, replica: int
+    ) -> None:
         self.shard = shard
         self.checkpoint = checkpoint
         self.damage = damage
+        self.replica = replica  # 0: nothing tells any more which one it was
 
 
 def find_shards(disk: Disk, cluster: str) -> dict[int, Found]:
@@ -61,7 +64,9 @@ def find_shards(disk: Disk, cluster: str) -> dict[int, Found]:
         if not name.isdigit():
             continue
         loaded = load_checkpoint(disk, shard_directory(int(name)), cluster=cluster, shard=int(name))
-        found[int(name)] = Found(int(name), loaded.checkpoint, loaded.damage)
+        known = loaded.checkpoint or loaded.older
+        replica = known.replica if known is not None else 0
+        found[int(name)] = Found(int(name), loaded.checkpoint, loaded.damage, replica)
     return found
 
 
@@ -131,8 +136,7 @@ class Shards:
         wal = recovered.shards.get(shard)
         damage = found.damage or (wal.damage if wal is not None else "")
         if checkpoint is None or damage:
-            replica = checkpoint.replica if checkpoint is not None else 0
-            self.quarantine(shard, replica, damage or "its checkpoint is missing")
+            self.quarantine(shard, found.replica, damage or "its checkpoint is missing")
             return
         if host is None:
             try:

@@ -175,7 +175,7 @@ class PartitionLog:
     def read_cached(
         self, offset: int, bytes_max: int, end: int | None = None
     ) -> list[Buffer] | None:
-        """Return the same from the page cache, if verified there before; None without waiting."""
+        """Return the same from the page cache, if its sums match; None without waiting."""
         segments = self._files.segments
         row = bisect_right(segments, offset, key=_base_of) - 1
         if row < 0 or offset >= segments[row].end_offset:
@@ -187,12 +187,13 @@ class PartitionLog:
         first, position = tables.offsets.find(offset)
         length = min(self.settings.index_bytes + bytes_max, segment.size - position)
         last = chunk_count(position + length)
-        if tables.sums.verified.find(0, position // CHUNK_BYTES, last) >= 0:
+        chunk = position // CHUNK_BYTES
+        if tables.sums.verified.find(0, chunk, last) >= 0 or last * CHUNK_BYTES > segment.size:
             return None
-        data = self._peek(segment, position, length)
-        if data is None:
-            return None
-        view = memoryview(data)
+        data = self._peek(segment, chunk * CHUNK_BYTES, (last - chunk) * CHUNK_BYTES)
+        if data is None or not tables.sums.matches(chunk, data):
+            return None  # the lane finds out what is wrong
+        view = memoryview(data)[position - chunk * CHUNK_BYTES :]
         limit = self.log_end if end is None else end
         far = tables.offsets.within(position + bytes_max, limit, position)
         try:

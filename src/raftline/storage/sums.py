@@ -84,6 +84,14 @@ class SumTable:
         self.verified[chunk] = right
         return right
 
+    def matches(self, first: int, data: Buffer) -> bool:
+        """Say whether ``data`` is what was written to the whole chunks from ``first`` on. Loop."""
+        view = memoryview(data)
+        return all(
+            crc32c(view[at : at + CHUNK_BYTES]) == self.crcs[first + at // CHUNK_BYTES]
+            for at in range(0, len(view), CHUNK_BYTES)
+        )
+
     def cut(self, position: int, chunk_data: memoryview) -> None:
         """Forget what lies after ``position``; ``chunk_data`` is what stays of its chunk."""
         keep = chunk_count(position)
