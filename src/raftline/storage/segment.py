@@ -297,11 +297,6 @@ class Segment:
         if stop <= position:
             return memoryview(b""), False
         first, last = position // CHUNK_BYTES, chunk_count(stop)
-        if not again and sums.verified.find(0, first, last) < 0:
-            data = self._read_raw(position, stop - position)
-            if len(data) < stop - position:
-                raise self.damaged(position, stop, "the file is too short")
-            return memoryview(data), False
         start = first * CHUNK_BYTES
         view = memoryview(self._read_raw(start, min(last * CHUNK_BYTES, self.size) - start))
         bad = [
