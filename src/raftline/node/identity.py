@@ -55,6 +55,13 @@ def load_identity(disk: Disk, name: str, rng: Rng, *, bootstrap: bool) -> Identi
     return identity
 
 
+def not_ours(error: Exception) -> WrongDirectory:
+    """Return the refusal for files that a newer build or another node has written. I2."""
+    return WrongDirectory(
+        str(error), "give this node the directory it had, or run the newer build here"
+    )
+
+
 def _read(disk: Disk) -> Identity:
     file = disk.open(FILE)
     try:

@@ -37,7 +37,7 @@ from raftline.node.catalog import CatalogHost
 from raftline.node.catch_up import CatchUps
 from raftline.node.elections import Elections
 from raftline.node.founding import Admission, AdmitRequest, Founding
-from raftline.node.identity import Identity, load_identity, save_identity
+from raftline.node.identity import Identity, load_identity, not_ours, save_identity
 from raftline.node.log_time import ClusterTime
 from raftline.node.membership import HandOver, Wish, next_step
 from raftline.node.partition import Applied, CommandProposal, PartitionHost
@@ -54,8 +54,10 @@ from raftline.node.turn import Turn
 from raftline.node.verifier import Verifier
 from raftline.raft.progress import ProgressState
 from raftline.raft.rpc import Entry, RpcKind
+from raftline.storage.checkpoint import CheckpointRefused
 from raftline.storage.files import Disk
 from raftline.storage.wal import Wal, WalIdentity
+from raftline.storage.wal_format import WalRefused
 from raftline.telemetry.log import LogEvent
 from raftline.transport.ports import Link, Network
 from raftline.transport.rpcs import (
@@ -141,19 +143,22 @@ class Node(NodeCalls):
         self.identity: Identity = load_identity(
             self.disk, settings.node.name, self.rng, bootstrap=settings.node.bootstrap
         )
-        found = find_shards(self.disk, self.identity.cluster)
-        self.wal, recovered = Wal.open(
-            self.disk,
-            "wal",
-            WalIdentity(self.identity.cluster, self.identity.directory),
-            settings.wal,
-            {
-                shard: (it.checkpoint.index, it.checkpoint.term)
-                for shard, it in found.items()
-                if it.checkpoint is not None
-            },
-            keep_unknown=False,
-        )
+        try:
+            found = find_shards(self.disk, self.identity.cluster)
+            self.wal, recovered = Wal.open(
+                self.disk,
+                "wal",
+                WalIdentity(self.identity.cluster, self.identity.directory),
+                settings.wal,
+                {
+                    shard: (it.checkpoint.index, it.checkpoint.term)
+                    for shard, it in found.items()
+                    if it.checkpoint is not None
+                },
+                keep_unknown=False,
+            )
+        except (CheckpointRefused, WalRefused) as error:
+            raise not_ours(error) from error
         self._assemble()
         self._measure_space()
         if CATALOG_SHARD in found:

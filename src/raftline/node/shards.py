@@ -18,6 +18,7 @@ from raftline.config.settings import Settings
 from raftline.machines.partition.machine import PartitionMachine
 from raftline.model.errors import ShuttingDown
 from raftline.model.ids import CATALOG_SHARD, ReplicaId, ShardId
+from raftline.node.identity import not_ours
 from raftline.node.log_time import ClusterTime, LogTime
 from raftline.node.partition import PartitionHost, Pressure
 from raftline.node.ports import Clock, Rng
@@ -29,7 +30,7 @@ from raftline.storage.checkpoint import Checkpoint, load_checkpoint, write_check
 from raftline.storage.file_pool import FilePool
 from raftline.storage.files import Disk
 from raftline.storage.log import PartitionLog
-from raftline.storage.log_words import LogFault, LogIdentity, LogSettings
+from raftline.storage.log_words import ForeignLog, LogFault, LogIdentity, LogSettings
 from raftline.storage.wal import Recovered, RecoveredShard, Wal
 from raftline.telemetry.log import LogEvent
 
@@ -141,6 +142,8 @@ class Shards:
         if host is None:
             try:
                 host = self._partition_host(shard, checkpoint)
+            except ForeignLog as error:
+                raise not_ours(error) from error  # sound, but not for us: it must not be touched
             except LogFault as error:
                 self.quarantine(shard, checkpoint.replica, str(error))
                 return
