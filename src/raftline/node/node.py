@@ -28,6 +28,7 @@ from raftline.model.errors import (
     RaftlineError,
     UnknownNode,
     WrongCluster,
+    WrongDirectory,
 )
 from raftline.model.ids import CATALOG_SHARD, NodeId, ReplicaId, ShardId, node_of
 from raftline.model.settings import effective
@@ -90,6 +91,7 @@ LEVEL_ENTRIES = 256  # a learner this near to the end is level
 MEMBER_ASK_MS = 2_000
 ASK_TIMEOUT_MS = 3_000
 QUIET_ROWS_MAX = 2_000
+STRANGERS_MS = 10_000  # after the start: later a stranger at a peer's address is its problem
 WAL_PRESSURE = 0.5  # of bytes_max: checkpoint the shards that pin the oldest file
 
 
@@ -113,6 +115,7 @@ class Node(NodeCalls):
         self.settings = settings
         self.log = log
         self.on_fatal: Callable[[str], None] = lambda _reason: None
+        self.on_refused: Callable[[RaftlineError], None] = lambda error: self._fatal(error.message)
         self.started_mono = clock.mono_ms()
         self.free_bytes = self.total_bytes = -1
         self._sync_lane = sync_lane
@@ -128,6 +131,8 @@ class Node(NodeCalls):
         self._confirming = False
         self._retention_mono = self._space_mono = 0.0
         self._is_full = False
+        self._at_home = False  # a node of our own cluster was met
+        self._strangers: set[str] = set()  # addresses where another cluster answered
         self._full_peers: dict[int, Heartbeat] = {}
         self._partitioners: dict[str, str] = {}
         self.catalog_host: CatalogHost | None = None
@@ -532,6 +537,7 @@ class Node(NodeCalls):
                 self.peers.know(peer.address, peer.node)
             return ""
         self.peers.up(link)
+        self._at_home = self._at_home or bool(peer.cluster)
         if not peer.cluster and self._is_founder_of(peer.directory):
             found = FoundFrame(self.identity.cluster, self.identity.founders)
             link.send(encode_struct(FRAME_FOUND, found))
@@ -546,7 +552,8 @@ class Node(NodeCalls):
         if self._stopped:
             return "the node is stopping"
         if peer.cluster and self.identity.cluster and peer.cluster != self.identity.cluster:
-            return WrongCluster(self.identity.cluster, peer.cluster).message
+            wrong = WrongCluster(self.identity.cluster, peer.cluster)
+            return f"{wrong.code}: {wrong.message}"
         if peer.directory == self.identity.directory:
             self.peers.drop(link.address)
             return "this is the same node"
@@ -567,8 +574,30 @@ class Node(NodeCalls):
 
     def dial_failed(self, address: str, refused: bool, reason: str) -> None:  # noqa: FBT001
         """A dial did not become a link."""
-        if not self._stopped:
-            self.peers.dial_failed(address, refused=refused)
+        if self._stopped:
+            return
+        self.peers.dial_failed(address, refused=refused)
+        if WrongCluster.code in reason:
+            self._met_stranger(address)
+
+    def _met_stranger(self, address: str) -> None:
+        """End a young node when most of those it was told of belong to another cluster."""
+        node = self.settings.node
+        named = {*node.peers.values(), node.join} - {"", self.peer_address}
+        self._strangers.add(address)
+        met = sorted(self._strangers & named)
+        age = self.clock.mono_ms() - self.started_mono
+        if self._at_home or age > STRANGERS_MS or 2 * len(met) <= len(named):
+            return
+        self._stopped = True
+        self.on_refused(
+            WrongDirectory(
+                f"the data directory belongs to cluster {self.identity.cluster}, "
+                f"{' and '.join(met)} to another",
+                "start with the --data-dir of that cluster, or name nodes of this one with "
+                "--peers or --join",
+            )
+        )
 
     def link_frame(self, link: Link, frame: memoryview) -> None:
         """Take one frame. What does not parse closes the link."""

@@ -50,6 +50,7 @@ class Program(LinkEvents, Calls, Protocol):
     """What the process runs: the node."""
 
     on_fatal: Callable[[str], None]
+    on_refused: Callable[[RaftlineError], None]
 
     def start(self) -> None:
         """Recover from the disk and begin. Raises RaftlineError or OSError."""
@@ -160,6 +161,7 @@ class _Process:
             log,
         )
         self._node.on_fatal = self._fatal
+        self._node.on_refused = self._refused
         self._network.events = self._node
         self._gateway = HttpGateway(loop, clock, self._node, settings, log)
 
@@ -213,6 +215,13 @@ class _Process:
             self._log("error", "process.failed", reason=reason)
             _say(f"node {self._settings.node.name} ends: {reason}", "see the log above")
         os._exit(EXIT_FATAL)
+
+    def _refused(self, error: RaftlineError) -> None:
+        """The node found out while it ran that it must not run here."""
+        with contextlib.suppress(OSError, ValueError):
+            self._log("error", "process.refused", reason=error.message)
+            _say(f"{self._settings.node.data_dir}: {error.message}", error.hint)
+        os._exit(row_of(error).exit)
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Take what nobody caught. A bug ends the process; a connection's ends the connection."""
