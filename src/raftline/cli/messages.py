@@ -126,7 +126,8 @@ def _values(text: str | None, file: Path | None) -> Iterator[list[bytes]]:
         yield from split_lines(iter([sys.stdin.read().encode()]))
     except OSError as error:
         raise InvalidArgument(
-            f"{file or 'standard input'} cannot be read: {error.strerror}"
+            f"{file or 'standard input'} cannot be read: {error.strerror}",
+            "name a file of messages, one a line, or leave -f out to type them",
         ) from None
 
 

@@ -113,7 +113,8 @@ class AppendBatches:
         places = split_batches(body)
         if not 0 < len(places) <= BATCHES_MAX:
             raise InvalidArgument(
-                f"a request carries 1 to {BATCHES_MAX} batches, not {len(places)}"
+                f"a request carries 1 to {BATCHES_MAX} batches, not {len(places)}",
+                "send record batches (v2) one after another as the body",
             )
         found: list[tuple[bytes, BatchInfo]] = []
         for start, length in places:

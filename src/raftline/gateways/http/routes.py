@@ -61,7 +61,7 @@ class Request:
         """Return a parameter that is true or false; false if it is not there."""
         text = self.query.get(name, "false").lower()
         if text not in {"true", "1", "false", "0"}:
-            raise InvalidArgument(f"{name}={text[:40]!r} is neither true nor false")
+            raise InvalidArgument(f"{name}={text[:40]!r} is neither", "write true or false")
         return text in {"true", "1"}
 
     def wants(self, content_type: str) -> bool:
@@ -158,7 +158,8 @@ def number_of(name: str, text: str, low: int, high: int) -> int:
     """Return ``text`` as a number in ``[low, high]``. Raises InvalidArgument."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > NUMBER_DIGITS_MAX:
-        raise InvalidArgument(f"{name}={text[:40]!r} is not a whole number")
+        text = f"{name}={text[:40]!r} is not a whole number"
+        raise InvalidArgument(text, f"allowed is {low} to {high}")
     if not low <= int(text) <= high:
         raise InvalidArgument(f"{name}={text[:40]} is out of bounds", f"allowed is {low} to {high}")
     return int(text)

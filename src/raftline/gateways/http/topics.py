@@ -57,11 +57,13 @@ class TopicRoutes:
         arguments: dict[str, object] = {"name": wanted.name, "settings": wanted.settings}
         if wanted.num_partitions is not None:
             if wanted.num_partitions < 1:
-                raise InvalidArgument(f"num_partitions {wanted.num_partitions} is below 1")
+                text = f"num_partitions {wanted.num_partitions} is below 1"
+                raise InvalidArgument(text, "leave it out to have the cluster's default")
             arguments["partitions"] = wanted.num_partitions
         if wanted.replication_factor is not None:
             if wanted.replication_factor < 1:
-                raise InvalidArgument(f"replication_factor {wanted.replication_factor} is below 1")
+                text = f"replication_factor {wanted.replication_factor} is below 1"
+                raise InvalidArgument(text, "leave it out to have min(3, nodes)")
             arguments["replication_factor"] = wanted.replication_factor
 
         def answer(reply: dict[str, object]) -> None:
