@@ -537,7 +537,7 @@ class DigestRun:
         files.write(items)
         self._carried = (files, (), generation)
         if self._next < self._end:
-            view, start, stop = files.read(self._next, DIGEST_STEP_BYTES, self._end, again=True)
+            view, start, stop = files.read(self._next, DIGEST_STEP_BYTES, self._end)
             if start > self._next or not len(view):
                 raise LogFault(f"[{self._next}, {self._end}) does not lie on batch boundaries")
             self._hash.update(view)

@@ -231,9 +231,7 @@ class LogFiles:
             raise LogFault(f"{self.directory} holds no offset {offset}")
         return self.segments[row]
 
-    def read(
-        self, offset: int, bytes_max: int, end: int, *, again: bool = False
-    ) -> tuple[memoryview, int, int]:
+    def read(self, offset: int, bytes_max: int, end: int) -> tuple[memoryview, int, int]:
         """Return whole verified batches from the one that holds ``offset``, and their offsets.
 
         At least one batch, otherwise at most ``bytes_max``, none past ``end``, one segment only.
@@ -249,7 +247,7 @@ class LogFiles:
         want, limit = self.settings.index_bytes + bytes_max, segment.size
         while True:
             try:
-                view, is_fresh = segment.read(position, min(want, limit - position), again=again)
+                view = segment.read(position, min(want, limit - position))
             except DamagedRange as error:
                 if error.start_offset <= offset:
                     raise
@@ -260,8 +258,6 @@ class LogFiles:
                 start, stop, start_offset, stop_offset = take_batches(
                     view, first, offset, end, bytes_max, far
                 )
-                if stop >= 0 and is_fresh:
-                    check_batches(view[start:stop], start_offset)
             except BadBatch as error:
                 raise segment.damaged(position, position + len(view), str(error)) from error
             if stop >= 0:
@@ -282,7 +278,7 @@ class LogFiles:
         _, position = segment.locate(offset)
         start = position - position % CHUNK_BYTES
         chain = segment.load().sums.chains[start // CHUNK_BYTES]
-        view, _ = segment.read(start, max(1, position - start))
+        view = segment.read(start, max(1, position - start))
         return crc32c(view[: position - start], chain)
 
     def chain_at(self, offset: int) -> int:
@@ -296,11 +292,11 @@ class LogFiles:
         return self.chain_of(offset)
 
     def export(self, start: int, bytes_max: int, limit: int | None = None) -> Exported:
-        """Return batches from ``start`` for a peer, verified again, none past ``limit``."""
+        """Return batches from ``start`` for a peer, none past ``limit``."""
         if start == self.written_end:
             return Exported(start, start, 0, self.chain_end, self.chain_end, b"")
         limit = self.written_end if limit is None else min(limit, self.written_end)
-        view, first, end = self.read(start, bytes_max, limit, again=True)
+        view, first, end = self.read(start, bytes_max, limit)
         data = bytes(view)
         segment = self.segment_of(first)
         chain = self.chain_of(first)
@@ -328,11 +324,11 @@ class LogFiles:
         if offset < log_start:
             offset, position = segment.locate(log_start)
         while position < segment.size:
-            view, _ = segment.read(position, CHUNK_BYTES)
+            view = segment.read(position, CHUNK_BYTES)
             try:
                 at, size, offset = first_as_late(view, offset, time_ms)
                 if size:
-                    batch, _ = segment.read(position + at, size)
+                    batch = segment.read(position + at, size)
                     check_batches(batch, offset)
                     return TimeHit(offset, bytes(batch))
             except BadBatch as error:

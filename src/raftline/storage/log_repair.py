@@ -38,7 +38,7 @@ def scrub(files: LogFiles, bytes_max: int) -> ScrubResult:
         offset = max(offset, files.segments[0].base_offset)
         want = min(SCRUB_STEP_BYTES, bytes_max - done)
         try:
-            view, _, stop = files.read(offset, want, files.written_end, again=True)
+            view, _, stop = files.read(offset, want, files.written_end)
         except DamagedRange as error:
             damaged.append(error.damage)
             stop = max(error.end_offset, offset + 1)
@@ -184,7 +184,7 @@ def _remaining(
     if not tables.is_whole:
         segment.forget_tables()
     try:
-        view, _ = segment.read(position, length, again=True)
+        view = segment.read(position, length)
         check_batches(view, start)
     except DamagedRange as error:
         return (Damage(max(start, error.start_offset), error.end_offset, error.reason),)

@@ -246,7 +246,7 @@ class Segment:
         """Drop everything from byte ``position``, where the batch of ``end_offset`` begins."""
         tables = self.load()
         chunk_start = max(0, chunk_count(position) - 1) * CHUNK_BYTES
-        kept, _ = self.read(chunk_start, position - chunk_start)
+        kept = self.read(chunk_start, position - chunk_start)
         maximum, at_ms = TIMESTAMP_MIN, self.first_at_ms
         if position:
             maximum, at_ms = self._times_before(tables, position)
@@ -273,7 +273,7 @@ class Segment:
         maximum = tables.times.maximum_at(position - 1)
         at_ms = tables.times.at_after(position)
         offset, start = tables.offsets.before(position - 1)
-        view, _ = self.read(start, position - start)
+        view = self.read(start, position - start)
         at = 0
         while at < len(view):
             offset, size, _, max_timestamp = head_at(view, at, offset)
@@ -283,11 +283,8 @@ class Segment:
 
     # ---- reading
 
-    def read(self, position: int, length: int, *, again: bool = False) -> tuple[memoryview, bool]:
-        """Return verified bytes from ``position``, and whether they were verified just now.
-
-        Reads up to a chunk more at both ends when chunks have to be verified. ``again`` verifies
-        chunks that were already found right. G2.
+    def read(self, position: int, length: int) -> memoryview:
+        """Return bytes from ``position``, their chunks verified against the sums. G2.
 
         Raises:
             DamagedRange: the bytes are not those that were written, or cannot be read.
@@ -295,7 +292,7 @@ class Segment:
         sums = self.load().sums
         stop = min(position + length, self.size)
         if stop <= position:
-            return memoryview(b""), False
+            return memoryview(b"")
         first, last = position // CHUNK_BYTES, chunk_count(stop)
         start = first * CHUNK_BYTES
         view = memoryview(self._read_raw(start, min(last * CHUNK_BYTES, self.size) - start))
@@ -308,7 +305,7 @@ class Segment:
             raise self.damaged(
                 bad[0] * CHUNK_BYTES, (bad[-1] + 1) * CHUNK_BYTES, "the bytes do not match the sum"
             )
-        return view[position - start : stop - start], True
+        return view[position - start : stop - start]
 
     def _read_raw(self, position: int, length: int) -> bytes:
         try:
@@ -342,7 +339,7 @@ class Segment:
         first, position = self.load().offsets.find(offset)
         want = self._settings.index_bytes + CHUNK_BYTES
         while first < offset:
-            view, _ = self.read(position, want)
+            view = self.read(position, want)
             if len(view) < BATCH_HEADER_BYTES:
                 raise self.damaged(position, self.size, "less than a head is left")
             at = 0

@@ -73,7 +73,7 @@ class Source(Protocol):
     sums_saved: int
     tables: Tables | None
 
-    def read(self, position: int, length: int, *, again: bool = False) -> tuple[memoryview, bool]:
+    def read(self, position: int, length: int) -> memoryview:
         """Return verified bytes."""
         ...
 
@@ -237,7 +237,7 @@ class _IndexWalk:
         segment = self._segment
         position, offset = 0, segment.base_offset
         while position < segment.size:
-            view, _ = segment.read(position, 1 << 20)
+            view = segment.read(position, 1 << 20)
             if len(view) < BATCH_HEADER_BYTES:
                 raise BadBatch(f"offset {offset} has less than a head")
             at = 0
