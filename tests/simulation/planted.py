@@ -42,12 +42,37 @@ def ack_before_majority() -> Generator[None]:
 
 @contextmanager
 def vote_twice_after_a_wipe() -> Generator[None]:
-    """A node with an empty disk takes up its replicas under their old numbers (P1)."""
-    from raftline.machines.catalog import nodes
+    """A node that lost votes and log takes up its replicas under their old numbers (P1)."""
+    from raftline.storage.wal_recovery import _Recovery
+
+    real = SimDisk.wipe
+
+    def wipe(self: SimDisk) -> None:
+        kept = {"identity.json": _content(self, "identity.json")}
+        for shard in self.listdir("shards"):
+            path = f"shards/{shard}/checkpoint"
+            kept[path] = _content(self, path)
+        real(self)
+        for path, data in kept.items():
+            directory = path.rpartition("/")[0]
+            self.mkdir(directory)
+            file = self.open(path, create=True)
+            file.write_at(0, [data])
+            file.fdatasync()
+            file.close()
+            self.sync_dir(directory)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nodes, "_renew_on", lambda shard, node: shard)
+        patch.setattr(SimDisk, "wipe", wipe)
+        patch.setattr(_Recovery, "doubt_all", lambda self, reason: None)
         yield
+
+
+def _content(disk: SimDisk, path: str) -> bytes:
+    file = disk.open(path)
+    data = file.read_at(0, file.size())
+    file.close()
+    return data
 
 
 @contextmanager
@@ -91,10 +116,12 @@ def store_a_repeat_again() -> Generator[None]:
 @contextmanager
 def serve_a_bad_crc() -> Generator[None]:
     """Checksums of segments are not looked at (P11)."""
+    from raftline.storage import log_files
     from raftline.storage.sums import SumTable
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SumTable, "check", lambda self, chunk, data: True)
+        patch.setattr(log_files, "check_batches", lambda view, offset: None)
         yield
 
 
@@ -103,8 +130,15 @@ def cut_acked_entries_as_a_torn_tail() -> Generator[None]:
     """Recovery takes any damage of the WAL for a torn tail (P1)."""
     from raftline.storage.wal_recovery import _Recovery
 
+    real = _Recovery._take
+
+    def take(self: Any, scan: Any, found: Any) -> bool:
+        self._stated = 0
+        return real(self, scan, found)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_Recovery, "_synced", lambda self: 0)
+        patch.setattr(_Recovery, "_take", take)
         yield
 
 

@@ -300,7 +300,7 @@ def _torn_write(nemesis: Nemesis) -> Undo | None:
 # Disks
 
 
-def _files(host: "SimHost", wanted: Callable[[str], bool]) -> list[str]:
+def files_of(host: "SimHost", wanted: Callable[[str], bool]) -> list[str]:
     """Return the paths of a host's files that are wanted, in order."""
     found: list[str] = []
     todo = [""]
@@ -319,7 +319,9 @@ def _flip(wanted: Callable[[str], bool]) -> Strike:
         """Turn one bit of a file; half of the time the process must read it at a start."""
         host = nemesis.victim
         written = [
-            (path, size) for path in _files(host, wanted) if (size := _written(host, path)) > 0
+            (path, size)
+            for path in files_of(host, wanted)
+            if (size := written_bytes(host, path)) > 0
         ]
         if not written or not nemesis.few_down():
             return None
@@ -334,7 +336,7 @@ def _flip(wanted: Callable[[str], bool]) -> Strike:
     return strike
 
 
-def _written(host: "SimHost", path: str) -> int:
+def written_bytes(host: "SimHost", path: str) -> int:
     """Return the length of a file without the zeros at its end."""
     file = host.disk.open(path)
     data = file.read_at(0, file.size())

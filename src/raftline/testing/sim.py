@@ -21,11 +21,13 @@ from raftline.testing.faults import FAULTS, Nemesis, Strike
 from raftline.testing.history import Final, History, Op, ReplicaLog
 from raftline.testing.hosts import Build
 from raftline.testing.workload import Workload, WorkloadSettings
+from raftline.testing.world import Runaway
 
 BOOT_MS = 10_000.0
 HEAL_MS = 15_000.0  # the last part of a run is without faults
 SETTLE_MS = 20_000.0  # replicas must be level this long after the last write
 PROBE_MS = 200.0
+EVENTS_MAX = 3_000_000  # a run has a tenth of this
 ALL_CLASSES_FROM = 50  # seeds in a call that must see every class of fault
 
 
@@ -68,19 +70,35 @@ class Simulation:
         self.nemesis = Nemesis(
             self.cluster, self.workload, self.cluster.world.fork_rng(), _classes(self.plan)
         )
-        self.final = Final()
+        self.cluster.world.events_max = EVENTS_MAX
+        self.final = Final(boot_ms=-1.0)
         self._rng = rng
 
     def run(self) -> Report:
         """Boot, work under faults, heal, read everything, judge."""
-        if self._boot():
-            self._work()
-            self._recover()
-            self._calm()
-            self._end_calls()
-            self._settle()
-            self._read_all()
-        self.final.bugs = tuple(self.cluster.bugs)
+        try:
+            if self.boot():
+                self._work()
+        except Runaway as error:
+            return self._judge((str(error),))
+        return self.finish()
+
+    def finish(self) -> Report:
+        """Heal, wait, read every replica, judge. For scripted runs too."""
+        try:
+            if self.final.boot_ms >= 0:
+                self.nemesis.heal()
+                self._recover()
+                self._calm()
+                self._end_calls()
+                self._settle()
+                self._read_all()
+        except Runaway as error:
+            return self._judge((str(error),))
+        return self._judge(())
+
+    def _judge(self, bugs: tuple[str, ...]) -> Report:
+        self.final.bugs = (*self.cluster.bugs, *bugs)
         verdict = check(self.history, self.final)
         lines: Sequence[str] = ()
         if not verdict.clean:
@@ -96,7 +114,7 @@ class Simulation:
             tuple(lines),
         )
 
-    def _boot(self) -> bool:
+    def boot(self) -> bool:
         """Start every host on an empty directory, not all at once."""
         cluster = self.cluster
         for host in cluster.hosts.values():
@@ -120,7 +138,6 @@ class Simulation:
         self.workload.schedule(self.plan.operations, now_ms, end_ms)
         self.nemesis.schedule(now_ms + 500.0, end_ms - 2_000.0)
         self.cluster.world.run_to(end_ms)
-        self.nemesis.heal()
 
     def _recover(self) -> None:
         """Write to every partition until each takes it; note how long that took."""

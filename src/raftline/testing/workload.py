@@ -259,14 +259,15 @@ class Workload:
         offset: int,
         *,
         calm: bool = False,
+        nearest: bool = False,
         done: Callable[[Op], None] | None = None,
     ) -> Op:
-        """Read from an offset on, at the leader or at any replica."""
+        """Read from an offset on: at the asked node's replica (``nearest``), or as chance will."""
         op = self._invoke("read", host, topic, partition)
         op.calm = calm
         op.offset = offset
-        op.linearizable = self._rng.randrange(4) == 0
-        any_replica = not op.linearizable and self._rng.randrange(2) == 0
+        op.linearizable = not nearest and self._rng.randrange(4) == 0
+        any_replica = nearest or (not op.linearizable and self._rng.randrange(2) == 0)
 
         def taken(op: Op, answer: "ReadReply") -> None:
             op.runs = self._history.runs_of(answer.batches)

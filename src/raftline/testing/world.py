@@ -54,6 +54,10 @@ class Event:
         self.call = None
 
 
+class Runaway(Exception):
+    """A run has more events than any sensible one: something goes round in circles."""
+
+
 class Process:
     """One run of one program. What a crash ends and a pause stops."""
 
@@ -71,12 +75,16 @@ class Process:
 class World:
     """The heap, the instant, the seed."""
 
-    __slots__ = ("_digest", "_heap", "_processes", "_sequence", "_trace", "events", "now_ms", "rng")
+    __slots__ = (
+        "_digest", "_heap", "_processes", "_sequence", "_trace", "events", "events_max", "now_ms",
+        "rng",
+    )  # fmt: skip
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.now_ms = 0.0
         self.events = 0
+        self.events_max = 1 << 60
         self._heap: list[tuple[float, int, Event]] = []
         self._sequence = 0
         self._processes = 0
@@ -182,6 +190,8 @@ class World:
             trace.append(due_ms)
             if len(trace) >= _TRACE_FLUSH:
                 self._flush()
+                if self.events > self.events_max:
+                    raise Runaway(f"more than {self.events_max} events at {due_ms:.0f} ms")
             try:
                 call()
             except BaseException as error:
