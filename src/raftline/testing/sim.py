@@ -27,6 +27,7 @@ BOOT_MS = 10_000.0
 HEAL_MS = 15_000.0  # the last part of a run is without faults
 SETTLE_MS = 20_000.0  # replicas must be level this long after the last write
 PROBE_MS = 200.0
+CALM_AFTER_MS = 3_000.0  # the end of the faults is noticed by then
 EVENTS_MAX = 3_000_000  # a run has a tenth of this
 ALL_CLASSES_FROM = 50  # seeds in a call that must see every class of fault
 
@@ -165,6 +166,8 @@ class Simulation:
         world.run_until(
             lambda: all(cluster.is_ready(n) for n in cluster.hosts), healed_ms + RECOVERY_MS_MAX
         )
+        # Free space, clocks and who is alive are looked at once a second or so.
+        world.run_to(max(world.now_ms, healed_ms + CALM_AFTER_MS))
 
     def _calm(self) -> None:
         """With all well, any node takes any call, the first publish to a new topic too (P9)."""
