@@ -34,12 +34,14 @@ class Elections:
         rng: Rng,
         settings: RaftSettings,
         replicas: Callable[[], Iterable[Replica]],
+        awake: Iterable[Replica],
         live: Callable[[int], bool],
     ) -> None:
         self._clock = clock
         self._rng = rng
         self._settings = settings
         self._replicas = replicas
+        self._awake = awake
         self._live = live
         self._interval_mono = 0.0
         self._begun = 0
@@ -99,8 +101,8 @@ class Elections:
     def quiet_rows(self, now: float) -> dict[int, list[Quiet]]:
         """Put level shards we lead to rest; return what to tell which node."""
         rows: dict[int, list[Quiet]] = {}
-        for replica in self._replicas():
-            if replica.quiet or not replica.is_leader:
+        for replica in list(self._awake):
+            if not replica.is_leader:
                 continue
             if now - replica.active_mono < self._settings.quiet_after_ms:
                 continue
@@ -114,7 +116,7 @@ class Elections:
                     replica.shard, other, replica.id, raft.term, raft.last_index, raft.commit
                 )
                 rows.setdefault(node_of(ReplicaId(other)), []).append(row)
-            replica.quiet = True
+            replica.rest()
         return rows
 
     def _is_level(self, replica: Replica) -> bool:
@@ -145,8 +147,9 @@ class Elections:
             or raft.last_index != row.last
             or raft.commit != row.commit
             or replica.applied_index != row.commit
+            or replica.waiting
             or not self._live(node_of(ReplicaId(row.sender)))  # L3
         ):
             return False
-        replica.quiet = True
+        replica.rest()
         return True

@@ -87,6 +87,7 @@ EXPIRE_MS = 50
 HOUSEKEEPING_MS = 200
 RETENTION_MS = 5_000
 SPACE_MS = 1_000
+QUIET_ROUNDS = 8  # of housekeeping in which each quiet shard is looked at once
 LEVEL_ENTRIES = 256  # a learner this near to the end is level
 MEMBER_ASK_MS = 2_000
 ASK_TIMEOUT_MS = 3_000
@@ -130,6 +131,9 @@ class Node(NodeCalls):
         self._is_fresh = False  # the catalog here is as new as our start
         self._confirming = False
         self._retention_mono = self._space_mono = 0.0
+        self._leading = 0  # shards, counted now and then
+        self._kept_round = 0
+        self._kept_version = -1  # of the catalog, at the last housekeeping
         self._is_full = False
         self._at_home = False  # a node of our own cluster was met
         self._strangers: set[str] = set()  # addresses where another cluster answered
@@ -224,7 +228,12 @@ class Node(NodeCalls):
         )
         self.router = Router(clock, self.peers, self.remote, self, self.id)
         self.elections = Elections(
-            clock, self.rng, settings.raft, lambda: self.shards, self.peers.is_live
+            clock,
+            self.rng,
+            settings.raft,
+            lambda: self.shards,
+            self.turn.awake,
+            self.peers.is_live,
         )
         self.catch_ups = CatchUps(self)
         self.segments.repairer = self.catch_ups
@@ -662,7 +671,6 @@ class Node(NodeCalls):
         self.clock.call_later(self.settings.raft.heartbeat_ms, self._beat)
         if not self.id:
             return
-        leading = sum(1 for replica in self.shards if replica.is_leader)
         healthy = not self._is_full and self.time.healthy()
         self.peers.beat(
             Heartbeat(
@@ -671,7 +679,7 @@ class Node(NodeCalls):
                 self.clock.wall_ms(),
                 self.free_bytes,
                 self.total_bytes,
-                leading,
+                self._leading,
                 healthy,
             )
         )
@@ -725,13 +733,14 @@ class Node(NodeCalls):
     def _tick_now(self) -> None:
         if self._stopped:
             return
-        for replica in list(self.shards):
-            replica.tick()
+        # Quiet first: no heartbeat of this tick may follow the word that wakes who hears it.
         for node, rows in self.elections.quiet_rows(self.clock.mono_ms()).items():
             for start in range(0, len(rows), QUIET_ROWS_MAX):
                 self.peers.send(
                     node, encode_quiets(FRAME_QUIET, rows[start : start + QUIET_ROWS_MAX])
                 )
+        for replica in list(self.turn.awake):
+            replica.tick()
         self.turn.mark_idle()
 
     def _on_quiet(self, link: Link, rows: list[Quiet]) -> None:
@@ -752,8 +761,12 @@ class Node(NodeCalls):
             return
         self.clock.call_later(EXPIRE_MS, self._expire)
         now = self.clock.mono_ms()
-        for replica in list(self.shards):
+        for replica in list(self.turn.awake):
             replica.expire(now)
+        for host in list(self.shards.pressure.parked):
+            host.expire(now)
+        if self.catalog_host is not None:
+            self.catalog_host.expire(now)
         self.remote.expire(now)
 
     # ------------------------------------------------------------------ housekeeping
@@ -763,7 +776,8 @@ class Node(NodeCalls):
             return
         self.clock.call_later(HOUSEKEEPING_MS, self._housekeeping)
         now = self.clock.mono_ms()
-        for replica in list(self.shards):
+        replicas = self._due_for_housekeeping()
+        for replica in replicas:
             if self.segments.checkpoint_due(replica, replica.host.applied_bytes, now):
                 self.segments.checkpoint(replica)
             if replica.is_leader:
@@ -771,7 +785,7 @@ class Node(NodeCalls):
         self._relieve_wal()
         self.segments.release_wal()
         self._confirm_catalog()
-        self._ask_about_leaving(now)
+        self._ask_about_leaving(now, replicas)
         self._ask_replacements()
         self._refresh_row()
         if now - self._retention_mono >= RETENTION_MS:
@@ -781,6 +795,23 @@ class Node(NodeCalls):
             self._space_mono = now
             self._measure_space()
             self.segments.scrub(self.shards.partitions())
+
+    def _due_for_housekeeping(self) -> list[Replica]:
+        """Return the replicas to look after now: the busy ones, and the quiet ones in turn.
+
+        All of them after the catalog changed: it may want something of any.
+        """
+        version = self.catalog_machine.version
+        self._kept_round += 1
+        if self._kept_round >= QUIET_ROUNDS:
+            self._kept_round = 0
+            self._leading = sum(1 for replica in self.shards if replica.is_leader)
+        if version != self._kept_version:
+            self._kept_version = version
+            return list(self.shards)
+        turn = self._kept_round
+        quiet = [shard for shard in self.shards.ids() if shard % QUIET_ROUNDS == turn]
+        return [*self.turn.awake, *(r for s in quiet if (r := self.shards.get(s)) and r.quiet)]
 
     def _relieve_wal(self) -> None:
         """Near the WAL's limit: checkpoint who pins the oldest file, write small pins again."""
@@ -899,7 +930,11 @@ class Node(NodeCalls):
         voters = row.initial if wanted in row.initial else ()
 
         def opened(replica: Replica) -> None:
-            self._catalog_changed(())
+            now = self.catalog_machine.shards.get(shard)
+            if now is None or now.replica_on(NodeId(self.id)) != wanted:
+                self._catalog_changed(())  # the catalog moved on while we opened
+            elif now.topic:
+                self._name(replica, now.topic, now.partition)
             if voters and row.initial[0] == wanted:
                 self.elections.campaign_within(replica, 0)
 
@@ -1007,12 +1042,12 @@ class Node(NodeCalls):
 
         return level
 
-    def _ask_about_leaving(self, now: float) -> None:
+    def _ask_about_leaving(self, now: float, replicas: list[Replica]) -> None:
         """A replica the catalog no longer wants asks whether it is out of the configuration."""
         if not self.is_ready:
             return
         machine = self.catalog_machine
-        for replica in list(self.shards):
+        for replica in replicas:
             row = machine.shards.get(replica.shard)
             if row is None or row.replica_on(NodeId(self.id)) == replica.id:
                 continue

@@ -68,12 +68,13 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Pressure:
-    """The bytes of all appends on this node that wait for their outcome."""
+    """Who waits on this node: the bytes of appends without an outcome, hosts with readers."""
 
-    __slots__ = ("bytes",)
+    __slots__ = ("bytes", "parked")
 
     def __init__(self) -> None:
         self.bytes = 0
+        self.parked: dict[PartitionHost, None] = {}
 
 
 class AppendProposal:
@@ -358,6 +359,7 @@ class PartitionHost:
             done(self._reply([]))
         else:
             self._parked.append((offset, bytes_max, deadline, done))
+            self._pressure.parked[self] = None
 
     def _read_now(self, offset: int, bytes_max: int, done: ReadDone) -> None:
         buffers = self.log.read_tail(offset, bytes_max)
@@ -389,23 +391,25 @@ class PartitionHost:
     def look_up_time(self, time_ms: int, done: Callable[[Looked | RaftlineError], None]) -> None:
         """Find the first message at or after ``time_ms``: the batch by index, then inside it."""
 
+        end = self.log.log_end  # what the job sees
+
         def found(hit: TimeHit | None, error: BaseException | None) -> None:
             if isinstance(error, DamagedRange):
                 done(self._segments.damaged(self, error))
             elif error is not None:
                 done(StorageFault(self.name, f"looking up a time: {error}"))
             elif hit is None:
-                done(Looked(-1, -1, self.log.log_end))
+                done(Looked(-1, -1, end))
             else:
-                done(self._inside(hit, time_ms))
+                done(self._inside(hit, time_ms, end))
 
         self._segments.run(self.log.find_time(time_ms), found)
 
-    def _inside(self, hit: TimeHit, time_ms: int) -> Looked:
+    def _inside(self, hit: TimeHit, time_ms: int, end: int) -> Looked:
         for message in open_batch(hit.batch):  # the edge of a look-up, not the hot path
             if message.timestamp_ms >= time_ms and message.offset >= self.log.log_start:
-                return Looked(message.offset, message.timestamp_ms, self.log.log_end)
-        return Looked(hit.base_offset, time_ms, self.log.log_end)
+                return Looked(message.offset, message.timestamp_ms, end)
+        return Looked(hit.base_offset, time_ms, end)
 
     def _serve_parked(self) -> None:
         end = self.log.log_end
@@ -474,6 +478,8 @@ class PartitionHost:
                 self._parked = deque(p for p in self._parked if p[2] > now_ms)
                 for parked in late:
                     parked[3](self._reply([]))
+        else:
+            self._pressure.parked.pop(self, None)
         if self._collected and self._collected[0][3] <= now_ms:
             late_appends = [a for a in self._collected if a[3] <= now_ms]
             self._collected = [a for a in self._collected if a[3] > now_ms]
@@ -486,5 +492,6 @@ class PartitionHost:
     def close(self) -> None:
         """Answer everybody who waits."""
         parked, self._parked = self._parked, deque()
+        self._pressure.parked.pop(self, None)
         for entry in parked:
             entry[3](ShuttingDown())

@@ -15,7 +15,6 @@ Invariants
     R4  ``applied`` of host, core and checkpoint move together.
 """
 
-import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -31,7 +30,7 @@ from raftline.raft.conf_change import ConfChangeV2, decode_conf_change
 from raftline.raft.config import Config
 from raftline.raft.core import Raft, Ready
 from raftline.raft.errors import ProposalDropped, Refused
-from raftline.raft.rpc import ConfState, Entry, EntryKind, HardState, Rpc, Snapshot
+from raftline.raft.rpc import ConfState, Entry, EntryKind, HardState, Rpc, RpcKind, Snapshot
 from raftline.raft.state import Role
 from raftline.raft.storage import MemoryLog
 from raftline.storage.checkpoint import Checkpoint
@@ -154,6 +153,7 @@ class Replica:
         self.applied_term = start.term
         self.waiting: dict[int, tuple[int, Proposal]] = {}
         self.quiet = False
+        turn.awake[self] = None
         self.active_mono = clock.mono_ms()
         self.campaign_mono = 0.0
         self._clock = clock
@@ -220,11 +220,20 @@ class Replica:
                 self._turn.dirty(self)
 
     def step(self, rpc: Rpc) -> None:
-        """Take an rpc of another replica."""
-        self.wake()
-        with contextlib.suppress(Refused):  # an answer to a question we no longer ask
-            self.raft.step(rpc)
+        """Take an rpc of another replica. Heartbeats alone keep no shard from going quiet."""
+        kind = rpc.kind
+        if kind is RpcKind.HEARTBEAT or kind is RpcKind.HEARTBEAT_RESP:
+            if self.quiet:
+                if kind is RpcKind.HEARTBEAT_RESP and rpc.term == self.raft.term:
+                    return  # a late answer: it was level when we said quiet
+                self.wake()
+        else:
+            self.wake()
         self._turn.dirty(self)
+        try:
+            self.raft.step(rpc)
+        except Refused:
+            return  # an answer to a question we no longer ask
 
     def campaign(self) -> None:
         """Stand for election now."""
@@ -242,8 +251,14 @@ class Replica:
         """Leave quiet: something happens in this shard."""
         if self.quiet:
             self.quiet = False
+            self._turn.awake[self] = None
             self.raft.reset_election_timer()
         self.active_mono = self._clock.mono_ms()
+
+    def rest(self) -> None:
+        """Go quiet: no ticks, until something wakes us."""
+        self.quiet = True
+        self._turn.awake.pop(self, None)
 
     def collected(self, size: int) -> None:
         """The host holds ``size`` more bytes to propose."""
@@ -478,6 +493,7 @@ class Replica:
     def close(self, error: RaftlineError) -> None:
         """Take the replica out of service."""
         self.is_closed = True
+        self._turn.awake.pop(self, None)
         for _, proposal in self.waiting.values():
             proposal.expire(float("inf"))
         self.waiting.clear()

@@ -109,6 +109,10 @@ class Shards:
     def __iter__(self) -> Iterator[Replica]:
         return iter(self._replicas.values())
 
+    def ids(self) -> list[int]:
+        """Return the shards with an open replica."""
+        return list(self._replicas)
+
     def __len__(self) -> int:
         return len(self._replicas)
 

@@ -9,7 +9,8 @@ Order in a turn, and nothing else sends or persists
     6  apply what is committed and locally synced; the replica's host answers the callers
 
 State
-    Shards with something to do, replies that wait for the group being written, rpcs per peer.
+    Shards with something to do, replies that wait for the group being written, rpcs per peer;
+    and which replicas are awake, so that a quiet one costs nothing at all.
 
 Invariants
     U1  A reply or vote leaves only after everything the shard wrote before it is synced.
@@ -64,6 +65,7 @@ class Turn:
         self._must_write = False
         self._writing: list[tuple[Replica, list[Rpc]]] | None = None
         self._idle: list[Callable[[], None]] = []
+        self.awake: dict[Replica, None] = {}  # the replicas that are not quiet, in a fixed order
 
     # ------------------------------------------------------------------ something to do
 
