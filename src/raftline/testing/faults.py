@@ -67,6 +67,19 @@ class Nemesis:
         # Where too few could strike, those do that always can.
         self.cluster.world.at(end_ms, self._top_up)
 
+    def crash_at_boot(self, at_ms: float) -> None:
+        """Let one host lose its process or its power while the cluster is being founded."""
+        host = self.some_host()
+        strike = host.power_off if self.rng.randrange(2) else host.kill
+
+        def crash() -> None:
+            if host.running:
+                self.lines.append(f"{self.cluster.now_ms:10.2f} fault: crash at boot")
+                strike()
+                self.cluster.world.after(300.0, lambda: self.start(host))
+
+        self.cluster.world.at(at_ms, crash)
+
     def _try(self, name: str, end_ms: float) -> None:
         """Strike, or try again where the fault cannot happen now."""
         if not self.strike(name) and self.cluster.now_ms < end_ms:

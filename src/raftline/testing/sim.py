@@ -122,6 +122,8 @@ class Simulation:
             cluster.world.after(
                 self._rng.random() * 300.0, lambda host=host: self.nemesis.start(host)
             )
+        if self._rng.randrange(3) == 0:
+            self.nemesis.crash_at_boot(self._rng.random() * 600.0)
         ready = cluster.world.run_until(
             lambda: all(cluster.is_ready(name) for name in cluster.hosts), BOOT_MS
         )
