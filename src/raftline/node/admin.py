@@ -115,6 +115,18 @@ class Admin:
 
         self._send(CATALOG_SHARD, name, arguments, timeout_ms, answered)
 
+    def ask_catalog(self, name: str, arguments: Arguments, timeout_ms: int, done: Done) -> None:
+        """Run a command on the catalog without waiting for it to be applied here."""
+        self._send(
+            CATALOG_SHARD,
+            name,
+            arguments,
+            timeout_ms,
+            lambda answer: done(
+                answer if isinstance(answer, RaftlineError) else _decode_dict(answer)
+            ),
+        )
+
     def _on_shard(self, name: str, arguments: Arguments, timeout_ms: int, done: Done) -> None:
         shard = arguments.get("shard")
         if not isinstance(shard, int):

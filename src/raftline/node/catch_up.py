@@ -90,6 +90,7 @@ class CatchUps:
         self._node = node
         self._running: dict[int, CatchUp] = {}
         self._repairing: set[tuple[int, int]] = set()
+        self._failures: dict[tuple[int, int], int] = {}
 
     def serve(self) -> None:
         """Answer other nodes."""
@@ -222,7 +223,7 @@ class CatchUps:
         assert replica is not None
         key = (replica.shard, start)
         if not nodes or replica.is_closed:
-            self._node.clock.call_later(REPAIR_AGAIN_MS, lambda: self._repairing.discard(key))
+            self._not_repaired(host, replica, key)
             return
 
         def answered(answer: Answer) -> None:
@@ -243,10 +244,21 @@ class CatchUps:
                 self._ask_range(host, start, end, nodes[1:])
                 return
             self._repairing.discard(key)
+            self._failures.pop(key, None)
             self._node.log("info", "log.repaired", partition=host.name, start=start, end=end)
 
         body = [_pack((replica.shard, start, end))]
         self._node.remote.call(nodes[0], VERB_RANGE, body, FETCH_TIMEOUT_MS, answered, bulk=True)
+
+    def _not_repaired(self, host: PartitionHost, replica: Replica, key: tuple[int, int]) -> None:
+        """Try again later; a range nobody can give costs the replica its place."""
+        self._failures[key] = self._failures.get(key, 0) + 1
+        self._node.clock.call_later(REPAIR_AGAIN_MS, lambda: self._repairing.discard(key))
+        if self._failures[key] < TRIES or replica.is_closed or len(replica.conf.voters) < 3:
+            return
+        del self._failures[key]
+        reason = f"{host.name}@{key[1]} is damaged and no other replica has those bytes any more"
+        self._node.shards.stop_replica(replica, reason)
 
     def _on_range(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
         shard, start, end = msgspec.msgpack.decode(body, type=tuple[int, int, int])

@@ -1124,7 +1124,7 @@ class Node(NodeCalls):
                 self.shards.quarantined[shard] = (replica, found[1])
 
         arguments: dict[str, object] = {"shard": shard, "node": self.id, "seen": seen}
-        self.admin.run("replica.replace", arguments, ASK_TIMEOUT_MS, answered)
+        self.admin.ask_catalog("replica.replace", arguments, ASK_TIMEOUT_MS, answered)
 
     def _confirm_catalog(self) -> None:
         """After a start: learn that what our catalog says is not from before we went down."""

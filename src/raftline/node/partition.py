@@ -390,7 +390,6 @@ class PartitionHost:
 
     def look_up_time(self, time_ms: int, done: Callable[[Looked | RaftlineError], None]) -> None:
         """Find the first message at or after ``time_ms``: the batch by index, then inside it."""
-
         end = self.log.log_end  # what the job sees
 
         def found(hit: TimeHit | None, error: BaseException | None) -> None:

@@ -17,11 +17,13 @@ from raftline.node.catalog import CatalogHost
 from raftline.node.marks import Mark
 from raftline.node.partition import PartitionHost
 from raftline.node.remote import VERB_DIGEST, VERB_STATE, Answer, Reply
+from raftline.storage.log_words import DamagedRange
 
 if TYPE_CHECKING:
     from raftline.node.node import Node
 
 POLL_MS = 50
+REPAIR_MS = 200
 
 _pack = msgspec.msgpack.encode
 
@@ -78,12 +80,12 @@ class Verifier:
         else:
             self._node.clock.call_later(POLL_MS, lambda: self.mark(shard, index, deadline, reply))
 
-    def _on_digest(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
+    def _on_digest(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
         shard, start, end = msgspec.msgpack.decode(body, type=tuple[int, int, int])
-        self.digest(shard, start, end, reply)
+        self.digest(shard, start, end, self._node.clock.mono_ms() + timeout_ms, reply)
 
-    def digest(self, shard: int, start: int, end: int, reply: Reply) -> None:
-        """Answer with the digest of our log's bytes in ``[start, end)``."""
+    def digest(self, shard: int, start: int, end: int, deadline: float, reply: Reply) -> None:
+        """Answer with the digest of our log's bytes in ``[start, end)``, repairing on the way."""
         replica = self._node.shards.get(shard)
         host = replica.host if replica is not None else None
         if not isinstance(host, PartitionHost):
@@ -91,10 +93,17 @@ class Verifier:
             return
 
         def digested(text: str | None, error: BaseException | None) -> None:
-            if text is None:
-                reply(NotReady(f"{host.name}: {error}"))
-            else:
+            clock = self._node.clock
+            if text is not None:
                 reply(text.encode())
+                return
+            if isinstance(error, DamagedRange):
+                self._node.segments.damaged(host, error)
+                if clock.mono_ms() + REPAIR_MS < deadline:
+                    again = lambda: self.digest(shard, start, end, deadline, reply)  # noqa: E731
+                    clock.call_later(REPAIR_MS, again)
+                    return
+            reply(NotReady(f"{host.name}: {error}"))
 
         self._node.segments.run(host.log.digest_job(start, end), digested)
 
@@ -172,7 +181,7 @@ class Comparison:
                 self._finish()
 
         if node == self._node.id:
-            self._node.verifier.digest(self._shard, start, end, answered)
+            self._node.verifier.digest(self._shard, start, end, self._deadline, answered)
         else:
             body = [_pack((self._shard, start, end))]
             self._node.remote.call(node, VERB_DIGEST, body, self._left_ms(), answered)

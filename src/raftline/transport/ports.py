@@ -48,7 +48,7 @@ class LinkEvents(Protocol):
         """An accepted link is gone."""
         ...
 
-    def dial_failed(self, address: str, refused: bool, reason: str) -> None:
+    def dial_failed(self, address: str, refused: bool, reason: str) -> None:  # noqa: FBT001
         """A dial did not become a link. ``refused``: the host said nobody listens there."""
         ...
 
