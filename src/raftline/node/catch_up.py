@@ -10,7 +10,8 @@ Damaged ranges of a log are refilled by the same means and cost no vote.
 Invariants
     X1  While bytes are fetched the replica applies nothing; given up, what was fetched is cut off.
     X2  The checkpoint that names the new state is durable before the replica goes on from it.
-    X3  At most one catch-up per shard; a lost one is begun again by the leader's next offer.
+    X3  At most one catch-up per shard; a lost one is begun again by the leader's next offer. The
+        leader offers again what nobody fetches: the offer was lost, or its receiver died.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ from raftline.node.remote import (
     Reply,
 )
 from raftline.node.replica import Replica, Start
+from raftline.raft.progress import ProgressState
 from raftline.raft.rpc import HardState, Rpc, Snapshot
 from raftline.storage.checkpoint import Checkpoint, write_checkpoint
 from raftline.storage.log_words import CHAIN_UNKNOWN, DamagedRange, Exported, LogFault
@@ -43,6 +45,7 @@ CHUNK_BYTES = 1 << 20
 FETCH_TIMEOUT_MS = 5_000
 TRIES = 3
 REPAIR_AGAIN_MS = 1_000
+OFFER_LOST_MS = 3_000  # without a fetch; a receiver that is only slow ignores the new offer
 
 _pack = msgspec.msgpack.encode
 
@@ -90,6 +93,7 @@ class CatchUps:
         self._node = node
         self._running: dict[int, CatchUp] = {}
         self._repairing: set[tuple[int, int]] = set()
+        self._fetched_mono: dict[int, float] = {}  # as leader: shard -> last sign of a fetch
         self._failures: dict[tuple[int, int], int] = {}
 
     def serve(self) -> None:
@@ -126,6 +130,28 @@ class CatchUps:
         self._running[replica.shard] = catch_up
         catch_up.start()
 
+    def not_here(self, shard: int, rpc: Rpc) -> None:
+        """An offer for a replica that is not open yet, or no more: let it be made again."""
+        source = node_of(ReplicaId(rpc.sender))
+        self._tell(source, SnapshotResult(shard, rpc.to, ok=False))
+
+    def watch(self, replica: Replica, now: float) -> None:
+        """As a shard's leader: make an offer again that nobody fetches. X3."""
+        waiting = [
+            other
+            for other, progress in replica.raft.progress.items()
+            if progress.state == ProgressState.SNAPSHOT
+        ]
+        if not waiting:
+            self._fetched_mono.pop(replica.shard, None)
+            return
+        if now - self._fetched_mono.setdefault(replica.shard, now) < OFFER_LOST_MS:
+            return
+        self._fetched_mono[replica.shard] = now
+        for other in waiting:
+            self._node.log("info", "replica.offer_lost", shard=replica.name, replica=other)
+            replica.snapshot_ended(other, ok=False)
+
     def closed(self, shard: int) -> None:
         """The replica went away under a catch-up."""
         self._running.pop(shard, None)
@@ -137,7 +163,10 @@ class CatchUps:
 
     def tell(self, replica: Replica, node: int, *, ok: bool) -> None:
         """Let the leader's core go on with appends, or offer again."""
-        body = [_pack(SnapshotResult(replica.shard, replica.id, ok))]
+        self._tell(node, SnapshotResult(replica.shard, replica.id, ok))
+
+    def _tell(self, node: int, result: SnapshotResult) -> None:
+        body = [_pack(result)]
         self._node.remote.call(node, VERB_SNAPSHOT_FAILED, body, FETCH_TIMEOUT_MS, _ignore)
 
     # ------------------------------------------------------------------ giving
@@ -151,6 +180,7 @@ class CatchUps:
 
     def _on_fetch(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
         fetch = msgspec.msgpack.decode(body, type=Fetch)
+        self._fetched_mono[fetch.shard] = self._node.clock.mono_ms()
         replica = self._node.shards.get(fetch.shard)
         host = replica.host if replica is not None else None
         if not isinstance(host, PartitionHost) or host.offered_state(fetch.index) is None:
@@ -193,6 +223,7 @@ class CatchUps:
 
     def _on_fetch_state(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
         fetch = msgspec.msgpack.decode(body, type=FetchState)
+        self._fetched_mono[fetch.shard] = self._node.clock.mono_ms()
         replica = self._node.shards.get(fetch.shard)
         host = replica.host if replica is not None else None
         state = None

@@ -641,6 +641,8 @@ class Node(NodeCalls):
         for shard, rpc in decode_rpcs(frame):
             replica = self.shards.get(shard)
             if replica is None or replica.id != rpc.to:
+                if rpc.kind == RpcKind.SNAP:
+                    self.catch_ups.not_here(shard, rpc)
                 continue
             if rpc.kind == RpcKind.SNAP:
                 self.catch_ups.offered(replica, rpc)
@@ -782,6 +784,7 @@ class Node(NodeCalls):
                 self.segments.checkpoint(replica)
             if replica.is_leader:
                 self._mend_membership(replica)
+                self.catch_ups.watch(replica, now)
         self._relieve_wal()
         self.segments.release_wal()
         self._confirm_catalog()

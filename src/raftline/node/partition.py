@@ -48,7 +48,7 @@ from raftline.storage.log import PartitionLog
 from raftline.storage.log_words import DamagedRange, LogIdentity, LogMark, TimeHit
 
 ENTRY_BYTES = 1 << 20  # appends of one turn share entries up to about this size
-OFFERS_MAX = 2
+OFFERS_MAX = 4  # the oldest may still be fetched while newer ones are made
 
 AppendDone = Callable[[Appended | RaftlineError], None]
 ReadDone = Callable[[ReadReply | RaftlineError], None]
