@@ -3,6 +3,7 @@
 import contextlib
 import random
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,19 @@ def test_a_bit_flipped_in_a_checkpoint_costs_the_replica_its_number(make_rig: Ma
     wait_for(lambda: not rig.status(victim)["quarantined"], 15, lambda: str(rig.status(victim)))
     traffic.finish()
     assert rig.events(victim, "replica.quarantined")
+
+
+def test_a_wiped_node_killed_while_it_is_filled_is_filled_all_the_same(make_rig: MakeRig) -> None:
+    """Offers to fill a replica get lost on the way: the leader must make them again."""
+    rig = make_rig(settings=SMALL)
+    traffic = Traffic(rig, **HEAVY).start()
+    traffic.wait_acked(100)
+    victim = rig.followers_of("orders")[0]
+    rig.kill(victim)
+    rig.wipe(victim)
+    for pause_s in (0.1, 0.15, 0.2):
+        rig.restart(victim)
+        time.sleep(pause_s)
+        rig.kill(victim)
+    rig.restart(victim)
+    traffic.finish()

@@ -1,0 +1,126 @@
+"""Everything at once, from a seed: kills, pauses, stops, wiped disks, flipped bits, under load."""
+
+import random
+import time
+
+import pytest
+
+from tests.cluster.conftest import MakeRig
+from tests.cluster.rig import Rig, flip_bit, wait_for
+from tests.cluster.test_disks import HEAVY, SMALL
+from tests.cluster.traffic import Traffic
+
+
+@pytest.mark.parametrize(
+    ("seed", "faults"),
+    [
+        (1, 5),
+        *(
+            pytest.param(seed, 25, marks=[pytest.mark.full, pytest.mark.timeout(600)])
+            for seed in range(2, 6)
+        ),
+    ],
+)
+def test_faults_of_every_kind_one_after_another(make_rig: MakeRig, seed: int, faults: int) -> None:
+    rig = make_rig(settings=SMALL)
+    traffic = Traffic(rig, **HEAVY, seed=seed).start()
+    rng = random.Random(seed)
+    for _ in range(faults):
+        traffic.wait_acked(rng.randrange(10, 60), 25)
+        fault = rng.choice([_kill_one, _kill_two, _kill_all, _pause, _pause_all, _wipe, _flip])
+        victims = rng.sample(rig.names, 3)
+        print(f"{fault.__name__} {victims}")
+        fault(rig, traffic, rng, victims)
+        _heal(rig)
+    traffic.wait_acked(20, 25)
+    traffic.finish()
+
+
+def _kill_one(rig: Rig, traffic: Traffic, rng: random.Random, names: list[str]) -> None:
+    rig.kill(names[0])
+    traffic.wait_acked(rng.randrange(30), 25)
+    rig.spawn(names[0])
+
+
+def _kill_two(rig: Rig, traffic: Traffic, rng: random.Random, names: list[str]) -> None:
+    """Two of three: no majority until one is back."""
+    del traffic
+    rig.kill(names[0])
+    time.sleep(rng.random() / 2)
+    rig.kill(names[1])
+    time.sleep(rng.random())
+    rig.spawn(names[rng.randrange(2)])
+    time.sleep(rng.random())
+    for name in names:
+        if name not in rig.running():
+            rig.spawn(name)
+
+
+def _kill_all(rig: Rig, traffic: Traffic, rng: random.Random, names: list[str]) -> None:
+    del traffic
+    rig.kill(*names)
+    for name in names:
+        rig.spawn(name)
+        time.sleep(rng.random() / 2)
+
+
+def _pause(rig: Rig, traffic: Traffic, rng: random.Random, names: list[str]) -> None:
+    del traffic
+    rig.pause(names[0])
+    time.sleep(rng.choice([0.3, 1.0, 3.0]))
+    rig.resume(names[0])
+
+
+def _pause_all(rig: Rig, traffic: Traffic, rng: random.Random, names: list[str]) -> None:
+    """The whole machine slept."""
+    del traffic
+    for name in names:
+        rig.pause(name)
+    time.sleep(rng.choice([0.5, 2.0]))
+    for name in names:
+        rig.resume(name)
+
+
+def _wipe(rig: Rig, traffic: Traffic, rng: random.Random, names: list[str]) -> None:
+    rig.kill(names[0])
+    traffic.wait_acked(rng.randrange(30), 25)
+    rig.wipe(names[0])
+    rig.spawn(names[0])
+    rig.wait_ready(names[0])
+    if rng.random() < 0.5:  # again, while it is being filled
+        rig.kill(names[0])
+        rig.spawn(names[0])
+
+
+def _flip(rig: Rig, traffic: Traffic, rng: random.Random, names: list[str]) -> None:
+    rig.kill(names[0])
+    files = [
+        file
+        for file in sorted(rig.home(names[0]).rglob("*"))
+        if file.is_file() and file.stat().st_size and file.name not in ("identity.json", "lock")
+    ]
+    for file in rng.sample(files, min(3, len(files))):
+        used = len(file.read_bytes().rstrip(b"\0")) or 1
+        flip_bit(file, rng.randrange(used))
+    traffic.wait_acked(rng.randrange(10), 25)
+    rig.spawn(names[0])
+
+
+def _heal(rig: Rig) -> None:
+    """Wait until nothing is out of service: one more loss would be one too many."""
+    rig.wait_ready(*rig.names)
+    for name in rig.names:
+        wait_for(
+            lambda name=name: _is_whole(rig, name),
+            30,
+            lambda name=name: f"{rig.status(name)}\n{rig.log_text(name)[-3000:]}",
+            0.2,
+        )
+
+
+def _is_whole(rig: Rig, name: str) -> bool:
+    status = rig.status(name)
+    if status["quarantined"] or status["leaderless"]:
+        return False
+    states = [row["state"] for topic in status["topics"] for row in topic["partitions"]]
+    return set(states) == {"ok"}
