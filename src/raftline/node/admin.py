@@ -87,7 +87,7 @@ class Admin:
             elif name == "cluster.recover":
                 node.recovery.run(arguments, timeout_ms, done)
             elif name == "cluster.add":
-                node.invite(_text(arguments, "address"), timeout_ms, done)
+                node.admissions.invite(_text(arguments, "address"), timeout_ms, done)
             elif name in ("cluster.transfer", "topic.trim", "shard.mark"):
                 self._on_shard(name, arguments, timeout_ms, done)
             else:

@@ -126,7 +126,7 @@ class NodeCalls:
     ) -> None:
         node = self._node
         # One look a turn: what is collected already was let in.
-        refusal = None if replica.is_collecting else node.admission(replica)
+        refusal = None if replica.is_collecting else node.upkeep.admission(replica)
         if refusal is not None:
             done(refusal)
             return

@@ -230,6 +230,8 @@ class Shards:
             opened.time.observe(host.machine.at_ms)
         self._turn.dirty(opened)
         self._on_change(opened)
+        if start.conf.voters == (replica,) and not start.conf.voters_outgoing:
+            opened.campaign()  # there is nobody to wait for
         return opened
 
     # ------------------------------------------------------------------ new replicas

@@ -54,7 +54,7 @@ class StatusPages:
             leaderless=tuple(sorted(leaderless)),
             quarantined=tuple(quarantined),
             wal_bytes=node.wal.bytes_used,
-            free_bytes=node.free_bytes,
+            free_bytes=node.upkeep.free_bytes,
             uptime_ms=int(node.clock.mono_ms() - node.started_mono),
         )
 
@@ -79,7 +79,7 @@ class StatusPages:
                     grpc=row.grpc,
                     kafka=row.kafka,
                     state=state,
-                    free_bytes=node.free_bytes if us else beat.free_bytes if beat else -1,
+                    free_bytes=node.upkeep.free_bytes if us else beat.free_bytes if beat else -1,
                     clock_offset_ms=-node.time.offset_ms() if us else node.time.offset_of(number),
                 )
             )

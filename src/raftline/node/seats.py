@@ -1,0 +1,355 @@
+"""Seats: what the catalog wants of this node, and what the node asks of the catalog.
+
+The applied catalog says which replicas this node should hold; shards are opened and deleted to
+match. As a shard's leader the node takes the steps of membership.py. For a replica that is out of
+service it asks for a new incarnation.
+
+Rules
+    B1  Replicas are opened only from a catalog that a leader confirmed since our start: an old one
+        might name a replica that was here and voted.
+    B2  A replica the catalog no longer names stays until its shard's leader says it is out of the
+        configuration.
+    B3  Where the rest of a shard is no majority, nothing is automatic.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from raftline.machines.catalog.events import Event
+from raftline.machines.catalog.state import REMOVED
+from raftline.model.errors import (
+    RaftlineError,
+)
+from raftline.model.ids import CATALOG_SHARD, NodeId, ReplicaId, ShardId, node_of
+from raftline.node.identity import Identity, save_identity
+from raftline.node.membership import HandOver, Wish, next_step
+from raftline.node.partition import PartitionHost
+from raftline.node.remote import VERB_ADMIT, VERB_FRESH, VERB_MEMBER, Reply
+from raftline.node.replica import Replica
+from raftline.raft.progress import ProgressState
+
+if TYPE_CHECKING:
+    from raftline.node.node import Node
+
+LEVEL_ENTRIES = 256  # a learner this near to the end is level
+MEMBER_ASK_MS = 2_000
+ASK_TIMEOUT_MS = 3_000
+
+
+class Seats:
+    """Between the catalog and the replicas of this node."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._asked_member: dict[int, float] = {}
+        self._asking_replace: set[int] = set()
+        self._admitting = False
+        self._confirming = False
+        self.is_fresh = False  # the catalog here is as new as our start
+
+    def serve(self) -> None:
+        """Answer other nodes."""
+        self._node.remote.handle(VERB_MEMBER, self._on_member)
+        self._node.remote.handle(VERB_FRESH, self._on_fresh)
+
+    def catalog_changed(self, _events: Sequence[Event]) -> None:
+        """Act on the applied catalog: peers, replicas to open, close or delete."""
+        machine = self._node.catalog_machine
+        if not machine.cluster:
+            return
+        self._node.partitioners.clear()
+        self._know_peers()
+        if not self._node.is_admitted():
+            return
+        ours = {shard.id: shard for shard in machine.shards_on(NodeId(self._node.id))}
+        for shard, row in ours.items():
+            wanted = row.replica_on(NodeId(self._node.id))
+            assert wanted is not None
+            known = self._node.shards.known(shard)
+            if shard == CATALOG_SHARD:
+                self._catalog_seat(wanted)
+            elif not self.is_fresh:
+                pass  # what we know may be old: a replica that was here must not begin anew
+            elif known == 0 and shard not in self._node.shards.quarantined:
+                self._open(shard, wanted)
+            elif 0 < known < wanted:
+                self._node.shards.destroy(
+                    shard, lambda s=shard, w=wanted: self._open_if_wanted(s, w)
+                )
+            replica = self._node.shards.get(shard)
+            if replica is not None and row.topic:
+                self._name(replica, row.topic, row.partition)
+        self._delete_dead()
+
+    def _name(self, replica: Replica, topic: str, partition: int) -> None:
+        replica.name = f"{topic}/{partition}"
+        host = replica.host
+        if isinstance(host, PartitionHost):
+            host.name = replica.name
+        self._node.place(topic, partition, replica)
+
+    def _open_if_wanted(self, shard: ShardId, wanted: ReplicaId) -> None:
+        row = self._node.catalog_machine.shards.get(shard)
+        if row is not None and row.replica_on(NodeId(self._node.id)) == wanted:
+            self._open(shard, wanted)
+
+    def _open(self, shard: ShardId, wanted: ReplicaId) -> None:
+        row = self._node.catalog_machine.shards[shard]
+        voters = row.initial if wanted in row.initial else ()
+
+        def opened(replica: Replica) -> None:
+            now = self._node.catalog_machine.shards.get(shard)
+            if now is None or now.replica_on(NodeId(self._node.id)) != wanted:
+                self.catalog_changed(())  # the catalog moved on while we opened
+            elif now.topic:
+                self._name(replica, now.topic, now.partition)
+            if voters and row.initial[0] == wanted:
+                self._node.elections.campaign_within(replica, 0)
+
+        self._node.shards.open_partition(
+            shard, wanted, row.place, row.topic_uuid, row.partition, voters, opened
+        )
+
+    def _catalog_seat(self, wanted: ReplicaId) -> None:
+        """Keep the number of our catalog replica in the identity, for the next start."""
+        if self._node.identity.catalog_replica != wanted:
+            self.save(msgspec.structs.replace(self._node.identity, catalog_replica=wanted))
+
+    def _know_peers(self) -> None:
+        machine = self._node.catalog_machine
+        addresses: dict[str, int] = {}
+        for number, row in machine.nodes.items():
+            if number == self._node.id:
+                continue
+            if row.state == REMOVED:
+                self._node.peers.drop(row.peer)
+                continue
+            self._node.peers.know(row.peer, number)
+            addresses[row.peer] = int(number)
+        if addresses != self._node.identity.addresses:
+            self.save(msgspec.structs.replace(self._node.identity, addresses=addresses))
+
+    def save(self, identity: Identity) -> None:
+        """Keep the identity file up with what the catalog says."""
+        self._node.identity = identity
+
+        def saved(_: object, error: BaseException | None) -> None:
+            if error is not None:
+                self._node.log("warning", "identity.unsaved", reason=str(error))
+
+        self._node.segments.run(lambda: save_identity(self._node.disk, identity), saved)
+
+    def _delete_dead(self) -> None:
+        """Remove replicas of deleted topics: the catalog has a tombstone."""
+        machine = self._node.catalog_machine
+        for replica in list(self._node.shards):
+            host = replica.host
+            if isinstance(host, PartitionHost) and machine.is_deleted(
+                replica.shard, host.identity.topic_uuid
+            ):
+                topic, _, partition = replica.name.rpartition("/")
+                if topic:
+                    self._node.place(topic, int(partition), None)
+                self._node.shards.destroy(replica.shard, lambda: None)
+
+    def mend(self, replica: Replica) -> None:
+        """As a shard's leader: take the next step toward what the catalog wants."""
+        row = self._node.catalog_machine.shards.get(replica.shard)
+        if row is None or replica.raft.lead_transferee:
+            return
+        if replica.applied_index < replica.raft.commit:
+            return
+        step = next_step(
+            replica.conf,
+            replica.id,
+            Wish(row.replicas, row.observers),
+            live=lambda r: r == replica.id or self._node.peers.is_live(node_of(ReplicaId(r))),
+            level=self.level(replica),
+        )
+        if step is None:
+            return
+        if isinstance(step, HandOver):
+            replica.transfer(ReplicaId(step.to))
+        else:
+            self._node.log(
+                "info", "membership.changing", shard=replica.name, change=str(step.changes)
+            )
+            replica.change_conf(step)
+
+    @staticmethod
+    def level(replica: Replica) -> Callable[[int], bool]:
+        """Return a test for replicas that are near the end of the log."""
+        progress = replica.raft.progress
+        last = replica.raft.last_index
+
+        def level(other: int) -> bool:
+            found = progress.get(other)
+            return (
+                found is not None
+                and found.state == ProgressState.REPLICATE
+                and last - found.match <= LEVEL_ENTRIES
+            )
+
+        return level
+
+    def ask_about_leaving(self, now: float, replicas: list[Replica]) -> None:
+        """Ask the leaders of replicas the catalog no longer names; say when we are drained."""
+        """A replica the catalog no longer wants asks whether it is out of the configuration."""
+        if not self._node.is_ready:
+            return
+        machine = self._node.catalog_machine
+        for replica in replicas:
+            row = machine.shards.get(replica.shard)
+            if row is None or row.replica_on(NodeId(self._node.id)) == replica.id:
+                continue
+            if now - self._asked_member.get(replica.shard, 0.0) < MEMBER_ASK_MS:
+                continue
+            self._asked_member[replica.shard] = now
+            self._ask_member(replica)
+        row = machine.nodes.get(NodeId(self._node.id))
+        if row is not None and row.state == "leaving" and len(self._node.shards) <= 1:
+            self._node.admin.run(
+                "cluster.drained", {"node": self._node.id}, ASK_TIMEOUT_MS, lambda _: None
+            )
+
+    def _ask_member(self, replica: Replica) -> None:
+        body = [msgspec.msgpack.encode((int(replica.shard), int(replica.id)))]
+
+        def answered(answer: bytes | RaftlineError) -> None:
+            if answer == b"out" and self._node.shards.get(replica.shard) is replica:
+                self._node.log("info", "replica.removed", shard=replica.name)
+                shard = replica.shard
+                self._node.shards.destroy(shard, lambda: self.catalog_changed(()))
+
+        def local(_replica: Replica, _left: int, answer: Reply) -> None:
+            answer(b"in")
+
+        self._node.router.send(
+            replica.shard, VERB_MEMBER, body, ASK_TIMEOUT_MS, answered, local, repeatable=True
+        )
+
+    def _on_member(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
+        shard, asked = msgspec.msgpack.decode(body, type=tuple[int, int])
+        replica = self._node.led(shard)
+        if isinstance(replica, RaftlineError):
+            reply(replica)
+            return
+        conf = replica.conf
+        present = (*conf.voters, *conf.learners, *conf.voters_outgoing, *conf.learners_next)
+        row = self._node.catalog_machine.shards.get(ShardId(shard))
+        wanted = row is not None and asked in (*row.replicas, *row.observers)
+        reply(b"in" if asked in present or wanted else b"out")
+
+    def ask_replacements(self) -> None:
+        """Ask the catalog for new incarnations of replicas that are out of service."""
+        if not self._node.founding.done:
+            return
+        machine = self._node.catalog_machine
+        for shard, (known, _) in list(self._node.shards.quarantined.items()):
+            replica = known
+            row = machine.shards.get(ShardId(shard))
+            if shard == CATALOG_SHARD:
+                replica = self._node.identity.catalog_replica
+            elif row is None or row.replica_on(NodeId(self._node.id)) is None:
+                continue
+            elif replica and row.replica_on(NodeId(self._node.id)) != replica:
+                continue  # it has a new one; the catalog's change opens it
+            elif len(row.replicas) < 3:
+                continue  # no majority without it: nothing is automatic
+            if shard not in self._asking_replace:
+                self._replace(shard, replica)
+
+    def _replace(self, shard: int, seen: int) -> None:
+        """Ask for the next incarnation after ``seen``; 0 asks which is the present one."""
+        self._asking_replace.add(shard)
+
+        def answered(answer: dict[str, object] | RaftlineError) -> None:
+            self._asking_replace.discard(shard)
+            found = self._node.shards.quarantined.get(shard)
+            if isinstance(answer, RaftlineError) or found is None:
+                return
+            replica = answer.get("replica")
+            assert isinstance(replica, int)
+            if shard == CATALOG_SHARD:
+                self.save(msgspec.structs.replace(self._node.identity, catalog_replica=replica))
+                self._node.shards.destroy(shard, self._node.open_catalog)
+            elif not seen:
+                self._node.shards.quarantined[shard] = (replica, found[1])
+
+        arguments: dict[str, object] = {"shard": shard, "node": self._node.id, "seen": seen}
+        self._node.admin.ask_catalog("replica.replace", arguments, ASK_TIMEOUT_MS, answered)
+
+    def confirm(self) -> None:
+        """After a start: learn that what our catalog says is not from before we went down."""
+        if self.is_fresh or self._confirming or not self._node.is_admitted():
+            return
+        self._confirming = True
+
+        def answered(answer: int | bytes | RaftlineError) -> None:
+            self._confirming = False
+            if isinstance(answer, RaftlineError):
+                return
+            if isinstance(answer, bytes):
+                answer = msgspec.msgpack.decode(answer, type=int)
+            self._node.wait_catalog(answer, self._node.clock.mono_ms() + ASK_TIMEOUT_MS, reached)
+
+        def reached(ok: bool) -> None:  # noqa: FBT001
+            if ok and not self.is_fresh:
+                self.is_fresh = True
+                self.catalog_changed(())
+
+        self._node.router.send(
+            CATALOG_SHARD, VERB_FRESH, [], ASK_TIMEOUT_MS, answered, _applied_now, repeatable=True
+        )
+
+    def _on_fresh(self, _body: memoryview, timeout_ms: int, reply: Reply) -> None:
+        replica = self._node.led(CATALOG_SHARD)
+        if isinstance(replica, RaftlineError):
+            reply(replica)
+            return
+        _applied_now(
+            replica,
+            timeout_ms,
+            lambda at: reply(at if isinstance(at, RaftlineError) else msgspec.msgpack.encode(at)),
+        )
+
+    def refresh_row(self) -> None:
+        """Tell the catalog our addresses where it has others."""
+        row = self._node.catalog_machine.nodes.get(NodeId(self._node.id))
+        ours = self._node.admit_request()
+        if row is None or not self._node.is_admitted() or self._admitting or row.state == REMOVED:
+            return
+        if (row.peer, row.http, row.grpc, row.kafka, row.rack) == (
+            ours.peer,
+            ours.http,
+            ours.grpc,
+            ours.kafka,
+            ours.rack,
+        ):
+            return
+        self._admitting = True
+
+        def answered(_: object) -> None:
+            self._admitting = False
+
+        def local(replica: Replica, left_ms: int, answer: Reply) -> None:
+            self._node.admissions.admit(replica, ours, left_ms, answer)
+
+        self._node.router.send(
+            CATALOG_SHARD,
+            VERB_ADMIT,
+            [msgspec.msgpack.encode(ours)],
+            ASK_TIMEOUT_MS,
+            answered,
+            local,
+            repeatable=True,
+        )
+
+
+def _applied_now(
+    replica: Replica, _timeout_ms: int, answer: Callable[[int | RaftlineError], None]
+) -> None:
+    """Answer with the index that all that was committed until now has been applied up to."""
+    replica.read_index(lambda error: answer(replica.applied_index if error is None else error))

@@ -1,0 +1,275 @@
+"""Upkeep: what a node does because time passes.
+
+Ticks for the shards that are awake, one heartbeat to every peer, answers for callers whose time is
+up, and housekeeping: checkpoints, the WAL's size, free space, retention, scrubbing.
+
+Rules
+    V1  After a late turn sockets are drained before any tick, and missed ticks are not made up.
+    V2  Below the floor of free space appends are refused and leaderships handed over; the rest
+        goes on.
+    V3  What is done for each shard is done for the busy ones at once and for quiet ones in turn.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from raftline.machines.partition.commands import Trim
+from raftline.model.errors import (
+    DiskFull,
+    RaftlineError,
+)
+from raftline.model.ids import ReplicaId, node_of
+from raftline.model.settings import effective
+from raftline.node.partition import PartitionHost
+from raftline.node.replica import Replica
+from raftline.raft.rpc import Entry
+from raftline.transport.rpcs import (
+    FRAME_QUIET,
+    Heartbeat,
+    encode_quiets,
+)
+
+if TYPE_CHECKING:
+    from raftline.node.node import Node
+
+EXPIRE_MS = 50
+HOUSEKEEPING_MS = 200
+RETENTION_MS = 5_000
+SPACE_MS = 1_000
+QUIET_ROUNDS = 32  # of housekeeping in which each quiet shard is looked at once
+QUIET_ROWS_MAX = 2_000
+WAL_PRESSURE = 0.5  # of bytes_max: checkpoint the shards that pin the oldest file
+
+
+class Upkeep:
+    """Everything a node does because time passes."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._tick_due = 0.0
+        self._retention_mono = self._space_mono = 0.0
+        self._leading = 0  # shards, counted now and then
+        self._kept_round = 0
+        self._kept_version = -1  # of the catalog, at the last housekeeping
+        self._full_peers: dict[int, Heartbeat] = {}
+        self.is_full = False  # too little free space to take appends
+        self.free_bytes = self.total_bytes = -1
+
+    def start(self) -> None:
+        """Set the timers going."""
+        clock, raft = self._node.clock, self._node.settings.raft
+        self._tick_due = clock.mono_ms() + raft.tick_ms
+        clock.call_later(raft.tick_ms, self._tick)
+        clock.call_later(raft.heartbeat_ms, self._beat)
+        clock.call_later(EXPIRE_MS, self._expire)
+        clock.call_later(HOUSEKEEPING_MS, self._housekeeping)
+
+    def _beat(self) -> None:
+        if self._node.is_stopping:
+            return
+        self._node.clock.call_later(self._node.settings.raft.heartbeat_ms, self._beat)
+        if not self._node.id:
+            return
+        healthy = not self.is_full and self._node.time.healthy()
+        self._node.peers.beat(
+            Heartbeat(
+                self._node.id,
+                self._node.process,
+                self._node.clock.wall_ms(),
+                self.free_bytes,
+                self.total_bytes,
+                self._leading,
+                healthy,
+            )
+        )
+        ratio = self._node.settings.log.free_ratio_min
+        self._full_peers = {
+            peer.node: beat
+            for peer in self._node.peers
+            if not peer.silent
+            and (beat := peer.heartbeat) is not None
+            and beat.free_bytes < ratio * beat.total_bytes
+        }
+        if not healthy:
+            self._hand_over_all()
+
+    def _hand_over_all(self) -> None:
+        for replica in list(self._node.shards):
+            if replica.is_leader and not replica.raft.lead_transferee:
+                self.hand_over(replica)
+
+    def hand_over(self, replica: Replica) -> None:
+        """Give leadership to a live, level, healthy voter, if there is one."""
+        for other in replica.conf.voters:
+            node = node_of(ReplicaId(other))
+            peer = self._node.peers.get(node)
+            if other == replica.id or peer is None or peer.silent:
+                continue
+            if (
+                peer.heartbeat is not None
+                and peer.heartbeat.healthy
+                and self._node.seats.level(replica)(other)
+            ):
+                replica.transfer(ReplicaId(other))
+                return
+
+    def _tick(self) -> None:
+        if self._node.is_stopping:
+            return
+        tick_ms = self._node.settings.raft.tick_ms
+        now = self._node.clock.mono_ms()
+        if now - self._tick_due > tick_ms:
+            # A late turn: sockets that became readable meanwhile are drained before any tick.
+            self._tick_due = now
+            self._node.clock.call_later(0, lambda: self._node.clock.call_soon(self._tick_now))
+        else:
+            self._tick_now()
+        self._tick_due = max(self._tick_due + tick_ms, now)
+        self._node.clock.call_later(max(0.0, self._tick_due - now), self._tick)
+
+    def _tick_now(self) -> None:
+        if self._node.is_stopping:
+            return
+        # Quiet first: no heartbeat of this tick may follow the word that wakes who hears it.
+        for node, rows in self._node.elections.quiet_rows(self._node.clock.mono_ms()).items():
+            for start in range(0, len(rows), QUIET_ROWS_MAX):
+                self._node.peers.send(
+                    node, encode_quiets(FRAME_QUIET, rows[start : start + QUIET_ROWS_MAX])
+                )
+        for replica in list(self._node.turn.awake):
+            replica.tick()
+        self._node.turn.mark_idle()
+
+    def _expire(self) -> None:
+        if self._node.is_stopping:
+            return
+        self._node.clock.call_later(EXPIRE_MS, self._expire)
+        now = self._node.clock.mono_ms()
+        for replica in list(self._node.turn.awake):
+            replica.expire(now)
+        for host in list(self._node.shards.pressure.parked):
+            host.expire(now)
+        if self._node.catalog_host is not None:
+            self._node.catalog_host.expire(now)
+        self._node.remote.expire(now)
+
+    def _housekeeping(self) -> None:
+        if self._node.is_stopping:
+            return
+        self._node.clock.call_later(HOUSEKEEPING_MS, self._housekeeping)
+        now = self._node.clock.mono_ms()
+        replicas = self._due_for_housekeeping()
+        for replica in replicas:
+            if self._node.segments.checkpoint_due(replica, replica.host.applied_bytes, now):
+                self._node.segments.checkpoint(replica)
+            if replica.is_leader:
+                self._node.seats.mend(replica)
+                self._node.catch_ups.watch(replica, now)
+        self._relieve_wal()
+        self._node.segments.release_wal()
+        self._node.seats.confirm()
+        self._node.seats.ask_about_leaving(now, replicas)
+        self._node.seats.ask_replacements()
+        self._node.seats.refresh_row()
+        if now - self._retention_mono >= RETENTION_MS:
+            self._retention_mono = now
+            self._retain()
+        if now - self._space_mono >= SPACE_MS:
+            self._space_mono = now
+            self.measure_space()
+            self._node.segments.scrub(self._node.shards.partitions())
+
+    def _due_for_housekeeping(self) -> list[Replica]:
+        """Return the replicas to look after now: the busy ones, and the quiet ones in turn.
+
+        All of them after the catalog changed: it may want something of any.
+        """
+        version = self._node.catalog_machine.version
+        self._kept_round += 1
+        if self._kept_round >= QUIET_ROUNDS:
+            self._kept_round = 0
+            self._leading = sum(1 for replica in self._node.shards if replica.is_leader)
+        if version != self._kept_version:
+            self._kept_version = version
+            return list(self._node.shards)
+        turn = self._kept_round
+        quiet = [shard for shard in self._node.shards.ids() if shard % QUIET_ROUNDS == turn]
+        return [
+            *self._node.turn.awake,
+            *(r for s in quiet if (r := self._node.shards.get(s)) and r.quiet),
+        ]
+
+    def _relieve_wal(self) -> None:
+        """Near the WAL's limit: checkpoint who pins the oldest file, write small pins again."""
+        settings = self._node.settings.wal
+        if (
+            self._node.wal.bytes_used <= settings.bytes_max * WAL_PRESSURE
+            and self._node.wal.file_count < 4
+        ):
+            return
+        for shard in self._node.wal.pins()[:4]:
+            replica = self._node.shards.get(shard)
+            if replica is not None and self._node.segments.checkpoint_due(replica, 1 << 62, 0):
+                self._node.segments.checkpoint(replica)
+        if self._node.wal.rewrite_pins(1 << 20, self._entries_of):
+            self._node.turn.must_write()
+
+    def _entries_of(self, shard: int, start: int, end: int) -> Sequence[Entry]:
+        replica = self._node.shards.get(shard)
+        if replica is None:
+            return []
+        first, last = replica.log.first_index(), replica.log.last_index()
+        start, end = max(start, first), min(end, last + 1)
+        return replica.log.entries(start, end, 1 << 62) if start < end else []
+
+    def measure_space(self) -> None:
+        """Look at the free space; below the floor appends are refused. V2."""
+        try:
+            self.free_bytes, self.total_bytes = self._node.disk.space()
+        except OSError as error:
+            self._node.log("warning", "disk.unmeasured", reason=str(error))
+            return
+        floor = self._node.settings.log.free_ratio_min * self.total_bytes
+        full = self.free_bytes < floor or self._node.segments.disk_full
+        if full != self.is_full:
+            self.is_full = full
+            event = "disk.nearly_full" if full else "disk.has_room"
+            self._node.log("warning" if full else "info", event, free_bytes=self.free_bytes)
+
+    def admission(self, replica: Replica) -> RaftlineError | None:
+        """Refuse an append that would find no room: here, or on a majority of the replicas."""
+        if self.is_full:
+            floor = int(self._node.settings.log.free_ratio_min * self.total_bytes)
+            return DiskFull(self._node.identity.name, self.free_bytes, floor)
+        if self._node.wal.bytes_used > self._node.settings.wal.bytes_max:
+            return DiskFull(self._node.identity.name, 0, self._node.settings.wal.bytes_max)
+        if self._full_peers:
+            return self._no_room(replica)
+        return None
+
+    def _no_room(self, replica: Replica) -> RaftlineError | None:
+        """Refuse if too few replicas have room for a majority."""
+        full = [v for v in replica.conf.voters if node_of(ReplicaId(v)) in self._full_peers]
+        if (len(replica.conf.voters) - len(full)) * 2 > len(replica.conf.voters):
+            return None
+        node = node_of(ReplicaId(full[0]))
+        beat = self._full_peers[node]
+        floor = int(self._node.settings.log.free_ratio_min * beat.total_bytes)
+        return DiskFull(node, beat.free_bytes, floor)
+
+    def _retain(self) -> None:
+        """Propose to trim what the topic's retention lets go, where we lead."""
+        machine = self._node.catalog_machine
+        for replica in list(self._node.shards):
+            host = replica.host
+            row = machine.shards.get(replica.shard)
+            if not replica.is_leader or not isinstance(host, PartitionHost) or row is None:
+                continue
+            settings = effective(machine.topics[row.topic].settings)
+            age, size = int(settings["retention_ms"]), int(settings["retention_bytes"])
+            now_ms = replica.time.stamp()
+            start = host.log.retention_start(
+                now_ms - age if age >= 0 else None, size if size >= 0 else None
+            )
+            if start > host.log.log_start:
+                host.command(Trim(start, now_ms), self._node.proposal(lambda _: None))
