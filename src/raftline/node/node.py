@@ -521,7 +521,7 @@ class Node(NodeCalls):
     def _take_frame(self, link: Link, frame: memoryview) -> None:
         kind = frame[0]
         if kind == FRAME_RPCS:
-            self._on_rpcs(frame)
+            self._on_rpcs(link, frame)
         elif kind == FRAME_REPLY:
             self.remote.on_reply(frame)
         elif kind == FRAME_CALL:
@@ -537,8 +537,11 @@ class Node(NodeCalls):
         else:
             raise BadFrame(f"frames of kind {kind} are unknown")
 
-    def _on_rpcs(self, frame: memoryview) -> None:
+    def _on_rpcs(self, link: Link, frame: memoryview) -> None:
+        sender = link.peer.node
         for shard, rpc in decode_rpcs(frame):
+            if node_of(ReplicaId(rpc.sender)) != sender:
+                raise BadFrame(f"an rpc of replica {rpc.sender:#x} came from node {sender}")
             replica = self.shards.get(shard)
             if replica is None or replica.id != rpc.to:
                 if rpc.kind == RpcKind.SNAP:

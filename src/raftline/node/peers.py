@@ -33,6 +33,7 @@ class Peer:
         "gone",
         "heard_mono",
         "heartbeat",
+        "live_mono",
         "node",
         "process",
         "redial_ms",
@@ -49,6 +50,7 @@ class Peer:
         self.dialing: set[str] = set()
         self.heartbeat: Heartbeat | None = None
         self.heard_mono = float("-inf")
+        self.live_mono = float("-inf")  # since when it has been heard without a gap
         self.silent = True
         self.gone = False
         self.redial_ms = REDIAL_MS
@@ -220,6 +222,7 @@ class Peers:
         peer.silent = False
         self._time.heard(heartbeat.node, heartbeat.wall_ms)
         if was_silent or restarted:
+            peer.live_mono = peer.heard_mono
             self._on_heard(heartbeat.node, restarted)
 
     def beat(self, heartbeat: Heartbeat) -> None:

@@ -21,7 +21,7 @@ from typing import Protocol
 import msgspec
 
 from raftline.config.settings import RaftSettings
-from raftline.model.errors import NotLeader, RaftlineError
+from raftline.model.errors import NotLeader, OverLimit, RaftlineError
 from raftline.model.ids import ReplicaId, ShardId, node_of
 from raftline.node.log_time import LogTime
 from raftline.node.ports import Clock, Rng
@@ -279,7 +279,7 @@ class Replica:
         try:
             term, index = self.raft.propose([data])
         except ProposalDropped:
-            proposal.refuse(self._not_leader())
+            proposal.refuse(self._dropped(len(data)))
             return
         self.waiting[index] = (term, proposal)
         self._turn.dirty(self)
@@ -324,6 +324,12 @@ class Replica:
         if not self.is_closed and self.is_leader:
             self.raft.flush_commit()
             self._turn.dirty(self)
+
+    def _dropped(self, size: int) -> RaftlineError:
+        if self.is_leader and not self.raft.lead_transferee:
+            limit = self._settings.uncommitted_bytes_max
+            return OverLimit(f"bytes of {self.name} that wait for a majority", size, limit)
+        return self._not_leader()
 
     def _not_leader(self) -> NotLeader:
         return NotLeader(self.name, self.leader_node)

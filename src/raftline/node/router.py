@@ -22,7 +22,7 @@ from raftline.model.errors import (
     TimedOut,
 )
 from raftline.node.peers import Peers
-from raftline.node.ports import Clock
+from raftline.node.ports import Clock, Timer
 from raftline.node.remote import Remote
 from raftline.node.replica import Replica
 
@@ -108,11 +108,13 @@ class Routed(Generic[T]):
         "_deadline",
         "_done",
         "_error",
+        "_is_waiting",
         "_local",
         "_repeatable",
         "_router",
         "_shard",
         "_timeout_ms",
+        "_timer",
         "_verb",
     )
 
@@ -139,6 +141,8 @@ class Routed(Generic[T]):
         self._repeatable = repeatable
         self._attempts = 0
         self._error: RaftlineError | None = None
+        self._is_waiting = False  # for our own replica
+        self._timer: Timer | None = None
 
     def attempt(self) -> None:
         """Try the leader as it is known now."""
@@ -149,13 +153,31 @@ class Routed(Generic[T]):
             return
         replica = router.directory.replica(self._shard)
         if replica is not None and replica.is_leader:
-            self._local(replica, int(left) + 1, self._answered)
+            self._is_waiting = True
+            self._local(replica, int(left) + 1, self._here)
+            if self._is_waiting:
+                self._timer = router.clock.call_later(left, self._late)
             return
         node = router.leader_of(self._shard, self._attempts)
         if node == 0 or node == router.node:
             self._retry(NoLeader(router.directory.shard_name(self._shard)))
             return
         router.remote.call(node, self._verb, self._body, max(1, int(left)), self._answered)
+
+    def _here(self, answer: T | RaftlineError) -> None:
+        """Our own replica answered; once it was late nobody listens. O2."""
+        if self._is_waiting:
+            self._is_waiting = False
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._answered(answer)
+
+    def _late(self) -> None:
+        if self._is_waiting:
+            self._is_waiting = False
+            name = self._router.directory.shard_name(self._shard)
+            self._done(TimedOut(f"a call to {name}", self._timeout_ms))
 
     def _answered(self, answer: T | bytes | RaftlineError) -> None:
         if not isinstance(answer, RaftlineError):

@@ -330,14 +330,16 @@ class Shards:
         hard = start.hard_state
         self._wal.add_hard_state(replica.shard, hard.term, hard.vote, hard.commit)
         opened = self._start(replica.shard, replica.id, host, start)
-        self._turn.must_write()
+        self._turn.hold(opened)
         return opened
 
     def restart(self, replica: Replica, start: Start) -> Replica:
         """Go on from another configuration with the same host and log (recovery after a loss)."""
         host = replica.host
         replica.close(ShuttingDown())
-        return self._start(replica.shard, replica.id, host, start)
+        opened = self._start(replica.shard, replica.id, host, start)
+        self._turn.hold(opened)
+        return opened
 
     def destroy(self, shard: int, then: Callable[[], None]) -> None:
         """Delete a replica for good. H4."""

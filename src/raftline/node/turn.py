@@ -99,6 +99,13 @@ class Turn:
             self._scheduled = True
             self._clock.call_soon(self.run)
 
+    def hold(self, replica: "Replica") -> None:
+        """Let nothing of ``replica`` leave before what is in the WAL now is synced. U1."""
+        replica.unsynced += 1
+        replica.unwritten += 1
+        self._replies.append((replica, []))
+        self.must_write()
+
     def mark_idle(self) -> None:
         """While nothing happens: let the WAL say that its last group was synced."""
         if self._writing is None and not self._must_write and not self._stopped:
