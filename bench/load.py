@@ -31,6 +31,8 @@ OFFSET = b'"base_offset":'
 IOVECS_MAX = 512
 READ_BYTES = 1 << 18
 
+_shared = memoryview(bytearray(READ_BYTES))
+
 
 class LoadSpec(msgspec.Struct, kw_only=True):
     """What to send and for how long."""
@@ -98,6 +100,16 @@ class Connection:
     def send(self, count: int) -> None:
         """Put ``count`` more requests on their way."""
         self.sent.append((time.perf_counter_ns(), count))
+        if count == 1 and not self._unsent and not self._rest:
+            try:
+                wrote = self.sock.send(self._request)
+            except BlockingIOError:
+                wrote = 0
+            if wrote == len(self._request):
+                return
+            if wrote:
+                self._rest = memoryview(self._request)[wrote:]
+                count = 0
         self._unsent += count
         self.flush()
 
@@ -128,9 +140,10 @@ class Connection:
 
     def receive(self) -> int:
         """Return how many replies came. Raises where one is not a success."""
-        data = self._tail + self.sock.recv(READ_BYTES)
-        if len(data) == len(self._tail):
+        size = self.sock.recv_into(_shared)
+        if not size:
             raise SystemExit("the server hung up")
+        data = self._tail + _shared[:size] if self._tail else bytes(_shared[:size])
         stop = data.rfind(REPLY_END) + len(REPLY_END)
         if stop < len(REPLY_END):
             self._tail = data
