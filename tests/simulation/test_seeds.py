@@ -14,8 +14,8 @@ import pytest
 from raftline.testing.faults import FAULTS_MIN
 from raftline.testing.sim import Plan, Report, count_faults, run_seed
 
-SHARDS = 4
-SEEDS_PER_SHARD = 50
+SHARDS = 8
+SEEDS_PER_SHARD = 25
 REGRESSIONS = Path(__file__).parent / "regressions" / "seeds.txt"
 
 

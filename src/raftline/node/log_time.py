@@ -80,6 +80,8 @@ class LogTime:
 
     def stamp(self) -> int:
         """Return the log time of an entry proposed now. T1, T2."""
+        if not self._at:
+            self.lead()  # elected in this very turn, with nothing in the log to go by
         mono = self._clock.mono_ms()
         elapsed = mono - self._mono
         self._mono = mono
