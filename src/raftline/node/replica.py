@@ -37,6 +37,8 @@ from raftline.storage.checkpoint import Checkpoint
 from raftline.storage.log_words import LogMark
 from raftline.storage.wal import Wal
 
+_HEARTBEAT = int(RpcKind.HEARTBEAT)
+_HEARTBEAT_RESP = int(RpcKind.HEARTBEAT_RESP)
 TAIL_BYTES_HARD_FACTOR = 8  # a live but slow follower may hold back this many tails
 
 
@@ -222,9 +224,9 @@ class Replica:
     def step(self, rpc: Rpc) -> None:
         """Take an rpc of another replica. Heartbeats alone keep no shard from going quiet."""
         kind = rpc.kind
-        if kind is RpcKind.HEARTBEAT or kind is RpcKind.HEARTBEAT_RESP:
+        if kind in (_HEARTBEAT, _HEARTBEAT_RESP):
             if self.quiet:
-                if kind is RpcKind.HEARTBEAT_RESP and rpc.term == self.raft.term:
+                if kind == _HEARTBEAT_RESP and rpc.term == self.raft.term:
                     return  # a late answer: it was level when we said quiet
                 self.wake()
         else:

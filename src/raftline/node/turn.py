@@ -213,6 +213,9 @@ class Turn:
             return
         outgoing, self._outgoing = self._outgoing, {}
         for node, rpcs in outgoing.items():
+            if len(rpcs) == 1:
+                self._send(node, encode_rpcs(rpcs))
+                continue
             start = size = 0
             for at, (_, rpc) in enumerate(rpcs):
                 for entry in rpc.entries:

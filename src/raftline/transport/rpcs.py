@@ -22,6 +22,7 @@ FRAME_QUIET = 5
 FRAME_UNQUIET = 6
 FRAME_FOUND = 7
 
+COPIED_BYTES_MAX = 2048  # of an entry that shares a buffer with its neighbours
 _KIND_RPCS = bytes([FRAME_RPCS])
 # shard kind flags to sender term log_term index commit reject_hint vote entries context
 _RPC = struct.Struct("<IBBQQQQQQQQHH")
@@ -81,10 +82,11 @@ class FoundingNode(msgspec.Struct, frozen=True):
 
 def encode_rpcs(rpcs: Sequence[tuple[int, Rpc]]) -> list[bytes]:
     """Return the buffers of one RPCS frame for ``(shard, rpc)`` pairs."""
-    buffers: list[bytes] = [_KIND_RPCS]
-    head: list[bytes] = []
+    buffers: list[bytes] = []
+    head: list[bytes] = [_KIND_RPCS]
     for shard, rpc in rpcs:
         snapshot = rpc.snapshot
+        entries = rpc.entries
         head.append(
             _RPC.pack(
                 shard,
@@ -98,7 +100,7 @@ def encode_rpcs(rpcs: Sequence[tuple[int, Rpc]]) -> list[bytes]:
                 rpc.commit,
                 rpc.reject_hint,
                 rpc.vote,
-                len(rpc.entries),
+                len(entries),
                 len(rpc.context),
             )
         )
@@ -110,18 +112,17 @@ def encode_rpcs(rpcs: Sequence[tuple[int, Rpc]]) -> list[bytes]:
             )
             head.append(_SNAPSHOT_LENGTH.pack(len(packed)))
             head.append(packed)
-        for entry in rpc.entries:
+        for entry in entries:
+            data = entry.data
             if entry.crc < 0:
-                entry.crc = crc32c(entry.data)
-            head.append(
-                _ENTRY.pack(entry.term, entry.index, entry.kind, entry.crc, len(entry.data))
-            )
-            if len(entry.data) > 2048:  # big bodies go out by reference
+                entry.crc = crc32c(data)
+            head.append(_ENTRY.pack(entry.term, entry.index, entry.kind, entry.crc, len(data)))
+            if len(data) > COPIED_BYTES_MAX:  # big bodies go out by reference
                 buffers.append(b"".join(head))
                 head.clear()
-                buffers.append(entry.data)
+                buffers.append(data)
             else:
-                head.append(entry.data)
+                head.append(data)
     if head:
         buffers.append(b"".join(head))
     return buffers

@@ -40,6 +40,7 @@ HELLO_MS_MAX = 5_000
 LINGER_MS_MAX = 1_000  # for what is queued when a link is closed
 UNSENT_BYTES_MAX = {"control": LINK_QUEUE_BYTES_MAX - FRAME_BYTES_MAX, "bulk": 16 << 20}  # T4
 LINKS_MAX = 4_096
+JOIN_BYTES_MAX = 4_096  # a body that is copied behind its head rather than sent by reference
 NOBODY = Hello(format=0, cluster="", node=0, name="", directory="", process="", address="")
 
 
@@ -105,11 +106,13 @@ class TcpLink(asyncio.BufferedProtocol):
         if transport.get_write_buffer_size() > self._unsent_bytes_max:
             self._starved = True
             return False
-        frame = (seal(buffers), *buffers)
-        if self._said:
-            transport.writelines(frame)
+        head = seal(buffers)
+        if not self._said:
+            self._waiting += (head, *buffers)
+        elif len(buffers) == 1 and len(buffers[0]) <= JOIN_BYTES_MAX:
+            transport.write(head + buffers[0])
         else:
-            self._waiting += frame
+            transport.writelines((head, *buffers))
         return True
 
     def close(self) -> None:
