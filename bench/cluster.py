@@ -21,6 +21,7 @@ from raftline.server.local_cluster import LocalCluster, LocalNode
 PORT_FIRST = 20_000
 PORT_LAST = 28_000
 PORT_STEP = 16
+LEADER_S_MAX = 90
 GATEWAY_STEPS = (0, 1000, 2000, 3000)
 
 
@@ -57,13 +58,13 @@ class BenchCluster:
 
     def leader_of(self, topic: str, partition: int = 0) -> LocalNode:
         """Wait until all running nodes name the same leader, and return it."""
-        until = time.perf_counter() + 30
+        until = time.perf_counter() + LEADER_S_MAX
         while time.perf_counter() < until:
             named = {self._leader_by(node, topic, partition) for node in self.running()}
             if len(named) == 1 and (leader := max(named)):
                 return self.node(leader)
             time.sleep(0.02)
-        raise SystemExit(f"nobody leads {topic}/{partition} after 30 s")
+        raise SystemExit(f"nobody leads {topic}/{partition} after {LEADER_S_MAX} s")
 
     def _leader_by(self, node: LocalNode, topic: str, partition: int) -> int:
         """Return the leader as one node sees it; 0 if it sees none."""
