@@ -162,6 +162,25 @@ class Rig:
             except RaftlineError:
                 return False
 
+    def wait_whole(self, seconds: float = 30.0) -> None:
+        """Return once every node runs, and no replica is out of service, moving or leaderless."""
+        self.wait_ready(*self.running())
+        for name in self.running():
+            wait_for(
+                lambda name=name: self._is_whole(name),
+                seconds,
+                lambda name=name: f"{self.status(name)}\n{self.log_text(name)[-3000:]}",
+                0.2,
+            )
+
+    def _is_whole(self, name: str) -> bool:
+        status = self.status(name)
+        if status["quarantined"] or status["leaderless"]:
+            return False
+        rows = [row for topic in status["topics"] for row in topic["partitions"]]
+        held = [row for row in rows if row["state"] != "ok" and status["node"] in row["replicas"]]
+        return not held
+
     def why(self, name: str) -> str:
         try:
             with self.client(name, timeout_ms=1000) as client:

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import Rig, flip_bit, wait_for
+from tests.cluster.rig import Rig, flip_bit
 from tests.cluster.test_disks import HEAVY, SMALL
 from tests.cluster.traffic import Traffic
 
@@ -31,7 +31,7 @@ def test_faults_of_every_kind_one_after_another(make_rig: MakeRig, seed: int, fa
         victims = rng.sample(rig.names, 3)
         print(f"{fault.__name__} {victims}")
         fault(rig, traffic, rng, victims)
-        _heal(rig)
+        rig.wait_whole()  # one more loss would be one too many
     traffic.wait_acked(20, 25)
     traffic.finish()
 
@@ -104,23 +104,3 @@ def _flip(rig: Rig, traffic: Traffic, rng: random.Random, names: list[str]) -> N
         flip_bit(file, rng.randrange(used))
     traffic.wait_acked(rng.randrange(10), 25)
     rig.spawn(names[0])
-
-
-def _heal(rig: Rig) -> None:
-    """Wait until nothing is out of service: one more loss would be one too many."""
-    rig.wait_ready(*rig.names)
-    for name in rig.names:
-        wait_for(
-            lambda name=name: _is_whole(rig, name),
-            30,
-            lambda name=name: f"{rig.status(name)}\n{rig.log_text(name)[-3000:]}",
-            0.2,
-        )
-
-
-def _is_whole(rig: Rig, name: str) -> bool:
-    status = rig.status(name)
-    if status["quarantined"] or status["leaderless"]:
-        return False
-    states = [row["state"] for topic in status["topics"] for row in topic["partitions"]]
-    return set(states) == {"ok"}

@@ -65,6 +65,19 @@ def _incarnations(rig: Rig, name: str) -> dict[int, int]:
     return found
 
 
+def test_every_disk_is_replaced_one_after_another(make_rig: MakeRig) -> None:
+    rig = make_rig(settings=SMALL)
+    traffic = Traffic(rig, **HEAVY).start()
+    traffic.wait_acked(60)
+    for victim in rig.names:
+        rig.kill(victim)
+        rig.wipe(victim)
+        rig.restart(victim)
+        rig.wait_whole()
+        traffic.wait_acked(10)
+    traffic.finish()
+
+
 def test_a_bit_flipped_in_a_cold_segment_is_repaired_and_never_served(make_rig: MakeRig) -> None:
     rig = make_rig(settings=SMALL)
     traffic = Traffic(rig, **HEAVY).start()

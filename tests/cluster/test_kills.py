@@ -46,6 +46,20 @@ def test_a_paused_leader_is_replaced_and_finds_its_way_back(make_rig: MakeRig) -
     traffic.finish()
 
 
+def test_a_leader_that_wakes_up_tells_no_old_news(make_rig: MakeRig) -> None:
+    """Clients stay with the paused leader: what it says after its sleep must be true by then."""
+    rig = make_rig()
+    traffic = Traffic(rig, readers=3, stubborn=True).start()
+    for _ in range(3):
+        traffic.wait_acked(30, 25)
+        leader = rig.leader_of("orders")
+        rig.pause(leader)
+        time.sleep(2)
+        rig.resume(leader)
+    traffic.wait_acked(20, 25)
+    traffic.finish()
+
+
 def test_a_clean_stop_and_start_keeps_everything(make_rig: MakeRig) -> None:
     rig = make_rig()
     traffic = Traffic(rig).start()

@@ -70,6 +70,26 @@ def test_a_node_is_removed_and_its_replicas_find_a_home(make_rig: MakeRig) -> No
     traffic.finish()
 
 
+def test_a_move_is_finished_although_leaders_die(make_rig: MakeRig) -> None:
+    rig = make_rig(settings=SMALL)
+    traffic = Traffic(rig, **HEAVY).start()
+    traffic.wait_acked(60)
+    rig.join()
+    old = rig.followers_of("orders")[0]
+    old = old if old != "node-4" else rig.followers_of("orders")[1]
+    number = rig.number(old)
+    said = rig.command("cluster", "replace", old, "--by", "node-4")
+    assert said.exit == 0, said
+    for victim in ("node-4", rig.leader_of("orders", 1), rig.leader_of("orders", 0)):
+        rig.kill(victim)
+        rig.restart(victim)
+    for partition in range(2):
+        _wait_settled(rig, "orders", partition, has="node-4", lacks=number)
+    _wait_gone(rig, old)
+    rig.stop(old)
+    traffic.finish()
+
+
 def _replicas(rig: Rig, topic: str, partition: int) -> list[int]:
     with rig.client() as client:
         return client.topic(topic)["partitions"][partition]["replicas"]

@@ -107,7 +107,9 @@ class Traffic:
         value_bytes: int = 60,
         pause_s: float = 0.01,
         seed: int = 1,
+        stubborn: bool = False,
     ) -> None:
+        self._stubborn = stubborn
         self.rig = rig
         self.topic = topic
         self.partitions = partitions
@@ -191,8 +193,8 @@ class Traffic:
             caller.close()
 
     def _pick(self, rng: random.Random) -> str:
-        """Choose a node: any, but as clients do rarely one that gave no answer before."""
-        for _ in range(3):
+        """Choose a node: any, but rarely one that is down, unless the clients are stubborn."""
+        for _ in range(1 if self._stubborn else 3):
             name = rng.choice(self._names)
             if not self.rig.is_down(name):
                 break
