@@ -19,6 +19,7 @@ from raftline.machines.catalog.commands import Found, NodeSpec
 from raftline.machines.catalog.machine import CatalogMachine
 from raftline.machines.catalog.nodes import founding_seats
 from raftline.model.errors import (
+    Damaged,
     NotLeader,
     RaftlineError,
     UnknownNode,
@@ -623,6 +624,15 @@ class Node(NodeCalls):
         if row is not None:
             return tuple(int(node_of(r)) for r in row.replicas)
         return tuple(p.node for p in self.peers if p.node) if shard == CATALOG_SHARD else ()
+
+    def out_of_service(self, shard: int) -> RaftlineError | None:
+        """Say so if the only replica of a shard is ours and cannot be trusted."""
+        found = self.shards.quarantined.get(shard)
+        if found is None or self.hosts(shard) not in ((), (self.id,)):
+            return None
+        error = Damaged(self.shard_name(shard), found[1])
+        error.hint = "nobody else has it: restore the data directory from a backup, or delete it"
+        return error
 
     def shard_name(self, shard: int) -> str:
         """Return what people call the shard."""

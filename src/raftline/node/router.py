@@ -45,6 +45,10 @@ class Directory(Protocol):
         """Return the nodes with a replica, preferred leader first; empty: no such shard yet."""
         ...
 
+    def out_of_service(self, shard: int) -> RaftlineError | None:
+        """Say so if the only replica of a shard is ours and cannot be trusted."""
+        ...
+
     def shard_name(self, shard: int) -> str:
         """Return what people call the shard."""
         ...
@@ -160,7 +164,11 @@ class Routed(Generic[T]):
             return
         node = router.leader_of(self._shard, self._attempts)
         if node == 0 or node == router.node:
-            self._retry(NoLeader(router.directory.shard_name(self._shard)))
+            refusal = router.directory.out_of_service(self._shard)
+            if refusal is not None:
+                self._done(refusal)  # time does not heal it
+            else:
+                self._retry(NoLeader(router.directory.shard_name(self._shard)))
             return
         router.remote.call(node, self._verb, self._body, max(1, int(left)), self._answered)
 
