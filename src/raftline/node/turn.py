@@ -63,6 +63,7 @@ class Turn:
         self._outgoing: dict[int, list[tuple[int, Rpc]]] = {}
         self._replies: list[tuple[Replica, list[Rpc]]] = []  # wait for the next group
         self._must_write = False
+        self._has_written = False  # since the last tick
         self._writing: list[tuple[Replica, list[Rpc]]] | None = None
         self._idle: list[Callable[[], None]] = []
         self.awake: dict[Replica, None] = {}  # the replicas that are not quiet, in a fixed order
@@ -107,8 +108,18 @@ class Turn:
         self.must_write()
 
     def mark_idle(self) -> None:
-        """While nothing happens: let the WAL say that its last group was synced."""
-        if self._writing is None and not self._must_write and not self._stopped:
+        """While nothing happens: let the WAL say that its last group was synced.
+
+        Called every tick; a tick without a write is idle. A commit mark that waits for a group to
+        go with goes first.
+        """
+        if self._writing is not None or self._must_write or self._stopped:
+            return
+        if self._has_written:
+            self._has_written = False
+        elif self._wal.pending_bytes:
+            self.must_write()
+        else:
             group = self._wal.mark_group()
             if group is not None:
                 self._submit(group, [])
@@ -239,6 +250,7 @@ class Turn:
             self._synced(replies)
             return
         self._must_write = False
+        self._has_written = True
         replies, self._replies = self._replies, []
         self._submit(group, replies)
 
