@@ -17,20 +17,11 @@ from raftline.machines.catalog.machine import CatalogMachine
 from raftline.machines.machine import Refused
 from raftline.model.errors import RaftlineError
 from raftline.node.marks import Marks
-from raftline.node.partition import Applied, CommandProposal
+from raftline.node.partition import Applied, CommandProposal, Offer
 from raftline.node.replica import Proposal, Replica
 from raftline.raft.rpc import Entry
 from raftline.storage.checkpoint import Checkpoint
 from raftline.storage.log_words import LogMark
-
-
-class CatalogOffer(msgspec.Struct, frozen=True):
-    """The state at an index, held for a replica that fetches it."""
-
-    index: int
-    state_bytes: int
-    log_start: int = 0
-    log_end: int = 0
 
 
 class CatalogHost:
@@ -107,7 +98,7 @@ class CatalogHost:
         """Freeze the state at ``index`` for a replica that is far behind."""
         state = self.machine.snapshot()
         self._offers = {index: state}
-        return msgspec.msgpack.encode(CatalogOffer(index, len(state)))
+        return msgspec.msgpack.encode(Offer(index, 0, 0, len(state)))
 
     def offered_state(self, index: int) -> bytes | None:
         """Return the frozen state of an offer that still stands."""

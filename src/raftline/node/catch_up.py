@@ -12,6 +12,10 @@ Invariants
     X2  The checkpoint that names the new state is durable before the replica goes on from it.
     X3  At most one catch-up per shard; a lost one is begun again by the leader's next offer. The
         leader offers again what nobody fetches: the offer was lost, or its receiver died.
+    X4  What was acknowledged stays: entries above the new state that another leader gave meanwhile
+        are kept. An offer of a leader that was voted out is not taken.
+    X5  A log that was dropped to be filled anew, and that nobody fills, costs the replica its
+        place: it can neither apply nor go back.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +38,7 @@ from raftline.node.remote import (
 )
 from raftline.node.replica import Replica, Start
 from raftline.raft.progress import ProgressState
-from raftline.raft.rpc import HardState, Rpc, Snapshot
+from raftline.raft.rpc import Entry, HardState, Rpc, Snapshot
 from raftline.storage.checkpoint import Checkpoint, write_checkpoint
 from raftline.storage.log_words import CHAIN_UNKNOWN, DamagedRange, Exported, LogFault
 
@@ -45,6 +49,7 @@ CHUNK_BYTES = 1 << 20
 FETCH_TIMEOUT_MS = 5_000
 TRIES = 3
 REPAIR_AGAIN_MS = 1_000
+HOLLOW_MS = 15_000
 OFFER_LOST_MS = 3_000  # without a fetch; a receiver that is only slow ignores the new offer
 
 _pack = msgspec.msgpack.encode
@@ -94,6 +99,7 @@ class CatchUps:
         self._running: dict[int, CatchUp] = {}
         self._repairing: set[tuple[int, int]] = set()
         self._fetched_mono: dict[int, float] = {}  # as leader: shard -> last sign of a fetch
+        self._hollow_mono: dict[int, float] = {}  # shard -> since when nobody fills it
         self._failures: dict[tuple[int, int], int] = {}
 
     def serve(self) -> None:
@@ -115,10 +121,12 @@ class CatchUps:
         snapshot = rpc.snapshot
         if snapshot is None or replica.shard in self._running or replica.is_leader:
             return
-        if snapshot.index <= replica.applied_index:
-            self.tell(replica, node_of(ReplicaId(rpc.sender)), ok=True)
-            return
+        if rpc.term < replica.raft.term:
+            return  # from a leader that was voted out: what it offers may be behind what we acked
         source = node_of(ReplicaId(rpc.sender))
+        if snapshot.index <= replica.applied_index or _reaches(replica, snapshot):
+            self.tell(replica, source, ok=True)
+            return
         self._node.log(
             "info",
             "replica.catching_up",
@@ -152,9 +160,18 @@ class CatchUps:
             self._node.log("info", "replica.offer_lost", shard=replica.name, replica=other)
             replica.snapshot_ended(other, ok=False)
 
+    def look_after(self, replica: Replica, now: float) -> None:
+        """As any replica: give a hollow one up that its leader offers nothing. X5."""
+        if not replica.hollow or replica.shard in self._running or not replica.raft.leader:
+            self._hollow_mono.pop(replica.shard, None)
+        elif now - self._hollow_mono.setdefault(replica.shard, now) > HOLLOW_MS:
+            self._node.shards.stop_replica(replica, "its log was dropped and nobody fills it")
+
     def closed(self, shard: int) -> None:
         """The replica went away under a catch-up."""
         self._running.pop(shard, None)
+        self._hollow_mono.pop(shard, None)
+        self._fetched_mono.pop(shard, None)
 
     def _ended(self, catch_up: "CatchUp", *, ok: bool) -> None:
         if self._running.get(catch_up.replica.shard) is catch_up:
@@ -329,13 +346,7 @@ class CatchUp:
         self._ended = ended
         self._state = bytearray()
         self._tries = 0
-        self._was_reset = False
-        host = replica.host
-        if isinstance(host, PartitionHost):
-            self._offer = msgspec.msgpack.decode(snapshot.data, type=Offer)
-        else:
-            self._offer = Offer(snapshot.index, 0, 0, 0)
-        self._state_bytes = msgspec.msgpack.decode(snapshot.data)["state_bytes"]
+        self._offer = msgspec.msgpack.decode(snapshot.data, type=Offer)
         self._began = node.clock.mono_ms()
         self._fetched_bytes = 0
 
@@ -414,7 +425,7 @@ class CatchUp:
         """Our prefix is not the source's, or older than it keeps: begin at its start."""
         host = self.replica.host
         assert isinstance(host, PartitionHost)
-        self._was_reset = True
+        self.replica.hollow = True
         job = host.log.reset(got.start, got.chain)
 
         def done(_: object, error: BaseException | None) -> None:
@@ -461,7 +472,7 @@ class CatchUp:
             return
         self._tries = 0
         self._state += answer
-        if len(self._state) < self._state_bytes and answer:
+        if len(self._state) < self._offer.state_bytes and answer:
             self._fetch_state()
         else:
             self._install(bytes(self._state))
@@ -529,8 +540,17 @@ class CatchUp:
 
     def _go_on(self, fresh: PartitionHost | CatalogHost, made: Checkpoint) -> None:
         replica = self.replica
-        hard = HardState(replica.hard_state.term, replica.hard_state.vote, made.index)
-        start = Start(made.index, made.term, made.conf_state, hard, [])
+        hard = replica.hard_state
+        entries = self._acknowledged(made)
+        last = entries[-1].index if entries else made.index
+        commit = min(max(hard.commit, made.index), last)
+        start = Start(
+            made.index,
+            made.term,
+            made.conf_state,
+            HardState(hard.term, hard.vote, commit),
+            entries,
+        )
         self._node.log(
             "info",
             "replica.caught_up",
@@ -541,6 +561,14 @@ class CatchUp:
         )
         self._node.shards.reopen(replica, fresh, start)
         self._ended(self, ok=True)
+
+    def _acknowledged(self, made: Checkpoint) -> list[Entry]:
+        """Return the entries above the new state that came while it was fetched. X4."""
+        log = self.replica.log
+        last = log.last_index()
+        if last <= made.index or log.term(made.index) != made.term:
+            return []  # where our log parts from committed entries, nobody counts on it
+        return log.entries(made.index + 1, last + 1, 1 << 62)
 
     # ------------------------------------------------------------------ giving up
 
@@ -557,7 +585,10 @@ class CatchUp:
             return
         replica, host = self.replica, self.replica.host
         self._node.log("warning", "replica.catch_up_failed", shard=replica.name, reason=reason)
-        if self._was_reset or replica.applied_index == 0:
+        if replica.hollow and replica.is_leader:
+            self._node.shards.stop_replica(replica, f"its log could not be filled: {reason}")
+            return
+        if replica.hollow or replica.applied_index == 0:
             self._ended(self, ok=False)  # nothing to go back to: wait for the next offer
             return
         if not isinstance(host, PartitionHost):
@@ -581,6 +612,11 @@ class CatchUp:
             self._node.shards.stop_replica(replica, str(error))
             return
         self._node.segments.run(job, done)
+
+
+def _reaches(replica: Replica, snapshot: Snapshot) -> bool:
+    """Say whether our log holds what is offered, so that entries are enough."""
+    return not replica.frozen and replica.raft.log.term_at(snapshot.index) == snapshot.term
 
 
 def _ignore(_: Answer) -> None:

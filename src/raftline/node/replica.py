@@ -148,6 +148,7 @@ class Replica:
         self.is_collecting = False
         self.is_closed = False
         self.frozen = False  # R3
+        self.hollow = False  # frozen, and its log was dropped to be filled anew
         self.unsynced = 0  # replies that wait for a sync
         self.unwritten = 0  # those of them that wait for the next group
         self.conf = start.conf

@@ -329,6 +329,7 @@ class Shards:
         self._wal.add_reset(replica.shard, start.index, start.term)
         hard = start.hard_state
         self._wal.add_hard_state(replica.shard, hard.term, hard.vote, hard.commit)
+        self._wal.add_entries(replica.shard, start.entries)
         opened = self._start(replica.shard, replica.id, host, start)
         self._turn.hold(opened)
         return opened

@@ -162,7 +162,8 @@ class Upkeep:
         for replica in replicas:
             if self._node.segments.checkpoint_due(replica, replica.host.applied_bytes, now):
                 self._node.segments.checkpoint(replica)
-            if replica.is_leader:
+            self._node.catch_ups.look_after(replica, now)
+            if replica.is_leader and not replica.is_closed:
                 self._node.seats.mend(replica)
                 self._node.catch_ups.watch(replica, now)
         self._relieve_wal()
