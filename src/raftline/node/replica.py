@@ -205,8 +205,8 @@ class Replica:
 
     @property
     def is_leader(self) -> bool:
-        """Say whether this replica leads its shard (as far as it knows)."""
-        return self.raft.role is Role.LEADER
+        """Say whether this replica leads its shard (as far as it knows). A closed one does not."""
+        return self.raft.role is Role.LEADER and not self.is_closed
 
     @property
     def leader_node(self) -> int:

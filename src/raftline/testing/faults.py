@@ -5,8 +5,8 @@ least five of different classes per run, where and when they strike and how long
 counts them by class.
 
 Limits, so that the promises are owed
-    N1  Bytes are destroyed (wipes, flips) on one host per run only: a majority of every shard's
-        disks keeps what it synced.
+    N1  Bytes are destroyed (wipes, flips, failed syncs) or cannot be read on one host per run
+        only, the victim: a majority of every shard's disks keeps what it synced.
     N2  At the end everything is healed: the network whole, the clocks right, the disks working,
         every host running.
 """
@@ -374,8 +374,8 @@ def is_checkpoint(path: str) -> bool:
 
 def _eio(nemesis: Nemesis) -> Undo | None:
     """Some reads fail for a while; sometimes writes do too."""
-    host = nemesis.some_running()
-    if host is None or not nemesis.few_down():
+    host = nemesis.victim
+    if not host.running or host.paused or not nemesis.few_down():
         return None
     write_eio = 2_000 if nemesis.rng.randrange(3) == 0 else 0
     host.disk.odds = DiskOdds(read_eio=100_000, write_eio=write_eio, cold_read=500_000)
@@ -387,8 +387,8 @@ def _eio(nemesis: Nemesis) -> Undo | None:
 
 
 def _failed_fsync(nemesis: Nemesis) -> Undo | None:
-    host = nemesis.some_running()
-    if host is None or not nemesis.few_down():
+    host = nemesis.victim
+    if not host.running or host.paused or not nemesis.few_down():
         return None
     host.disk.odds = DiskOdds(fdatasync_eio=20_000 + nemesis.rng.randrange(100_000))
 
