@@ -1,5 +1,6 @@
 """A node without others has nobody to repair it: damage is named, never served, never hidden."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ PATH = "/v1/topics/orders/partitions/0/messages"
 @pytest.fixture
 def rig(make_rig: MakeRig) -> Rig:
     """One node with a partition of several segments and a second, sound topic."""
-    made = make_rig(nodes=1, settings=SMALL)
+    made = make_rig(nodes=1, settings=[s for s in SMALL if "checkpoint" not in s])
     with made.client() as client:
         for topic in ("orders", "other"):
             client.create_topic(topic, partitions=1, replication_factor=0, settings={})
@@ -34,7 +35,9 @@ def values(rig: Rig) -> tuple[list[str], str]:
     while len(found) < MESSAGES and not code:
         answer = caller.call("node-1", "GET", f"{PATH}?offset={len(found)}&limit=1")
         if answer.status == 200:
-            found += [row["value"] for row in answer.json()["messages"]]
+            rows = answer.json()["messages"]
+            assert rows, f"the log ends at {len(found)}: acknowledged messages are gone"
+            found += [row["value"] for row in rows]
         else:
             code = answer.error["code"]
             assert "orders" in answer.error["message"]
@@ -62,7 +65,7 @@ def test_a_damaged_segment_is_refused_and_the_rest_served(rig: Rig) -> None:
     assert last[0]["value"] == f"{MESSAGES - 1:05}" * 100
     caller.close()
     assert rig.command("produce", "orders", "-m", "goes on").exit == 0
-    verified = rig.command("cluster", "verify")
+    verified = rig.command("cluster", "verify", "--timeout", "2s")
     assert verified.exit == 9, verified  # it cannot say that all is well
     assert rig.events("node-1", "log.damaged")
 
@@ -71,6 +74,7 @@ def test_a_damaged_segment_is_refused_and_the_rest_served(rig: Rig) -> None:
 def test_a_replica_that_cannot_be_trusted_is_out_of_service(rig: Rig, what: str) -> None:
     home = rig.shard_home("node-1", "orders")
     if what == "wal":
+        time.sleep(0.5)  # idle for a moment: the WAL notes that its last group was synced
         rig.kill("node-1")
         _flip_wal_of_orders(rig.home("node-1"))
     else:
@@ -80,15 +84,13 @@ def test_a_replica_that_cannot_be_trusted_is_out_of_service(rig: Rig, what: str)
     rig.restart("node-1")
     found, code = values(rig)
     assert right(found)
-    if what == "checkpoint":
-        assert (found, code) == ([], "damaged")
-    if code:
-        quarantined = rig.status()["quarantined"]
-        assert len(quarantined) == 1
-        assert quarantined[0].startswith("orders/0: ")
-        said = rig.command("produce", "orders", "-m", "x")
-        assert said.exit == 7, said
-        assert "orders/0" in said.err
+    assert (found, code) == ([], "damaged")
+    quarantined = rig.status()["quarantined"]
+    assert len(quarantined) == 1
+    assert quarantined[0].startswith("orders/0: ")
+    said = rig.command("produce", "orders", "-m", "x")
+    assert said.exit == 7, said
+    assert "orders/0" in said.err
     assert rig.command("consume", "other", "--from-beginning").out.strip() == "sound"
     assert (home / "log").exists(), "nothing is deleted where nobody else has it"
 
@@ -111,9 +113,7 @@ def test_a_damaged_catalog_is_named(rig: Rig) -> None:
     rig.spawn("node-1")
     caller = Caller(rig)
     rig.at_close.append(caller.close)
-    import time
-
-    time.sleep(2)
+    time.sleep(1)
     health = caller.call("node-1", "GET", "/health")
     assert health.status == 503
     assert "catalog" in health.json()["reason"], health.body
