@@ -10,6 +10,7 @@ Rules
     L3  A quiet shard's "heard from the leader" is the heartbeat of the leader's node.
     L4  At most ``campaigns_max`` campaigns begin in one interval.
     L5  A shard is quiet only when every replica on a live node is level with its leader.
+    L6  A leader that is taken out of service says so: no heartbeat of its node would tell.
 """
 
 from collections.abc import Callable, Iterable
@@ -54,6 +55,11 @@ class Elections:
             if replica.leader_node == node:
                 replica.forget_leader()
                 self.campaign_within(replica, self._settings.quick_failover_ms_max)
+
+    def resigned(self, replica: Replica) -> None:
+        """L6: its leader's replica was taken out of service, on a node that lives."""
+        replica.forget_leader()
+        self.campaign_within(replica, self._settings.quick_failover_ms_max)
 
     def node_silent(self, node: int) -> None:
         """L2: no heartbeat for an election timeout."""

@@ -259,6 +259,7 @@ class Node(NodeCalls):
         if self.catalog_host is not None:
             self.seats.catalog_changed(())
         self.founding.start()
+        self.shards.sweep()
         self.turn.must_write()
 
     def stop(self, done: Callable[[], None]) -> None:
@@ -583,18 +584,23 @@ class Node(NodeCalls):
     def _on_unquiet(self, rows: list[Quiet]) -> None:
         for row in rows:
             replica = self.shards.get(row.shard)
-            if replica is not None and replica.quiet:
+            if replica is None or row.term != replica.raft.term:
+                continue
+            if row.to == replica.id and row.sender == replica.raft.leader:
+                self.elections.resigned(replica)
+            elif replica.quiet:
                 replica.wake()
-
-    # ------------------------------------------------------------------ housekeeping
 
     # ------------------------------------------------------------------ catalog and shards
 
     def _replica_changed(self, replica: Replica) -> None:
         """A replica opened, closed, or changed role or configuration."""
         shard = replica.shard
+        self._keep_place(replica)
         if replica.is_closed:
             self.catch_ups.closed(shard)
+            if replica.raft.leader == replica.id and not self.is_stopping:
+                self._resign(replica)
         if shard == CATALOG_SHARD:
             replica.name = "catalog"
             host = replica.host
@@ -603,14 +609,30 @@ class Node(NodeCalls):
                     host.replica = replica
                     self.clock.call_soon(lambda: self.seats.catalog_changed(()))  # a new state
                 self.catalog_host = host
-        self.router.hint(shard, replica.leader_node)
+        self.router.hint(shard, 0 if replica.is_closed else replica.leader_node)
         if replica.is_closed or not replica.is_leader:
             return
         if shard == CATALOG_SHARD and not self.catalog_machine.cluster and self.identity.founders:
             self.clock.call_soon(self._propose_founding)
         self.seats.mend(replica)
 
-    # ------------------------------------------------------------------ membership
+    def _keep_place(self, replica: Replica) -> None:
+        """Keep the table of replicas held here to those that are open."""
+        row = self.catalog_machine.shards.get(replica.shard)
+        if row is None or not row.topic:
+            return
+        if not replica.is_closed:
+            self.place(row.topic, row.partition, replica)
+        elif self.shards.get(replica.shard) is None:
+            self.place(row.topic, row.partition, None)
+
+    def _resign(self, replica: Replica) -> None:
+        """Tell the other replicas that their leader is gone; our heartbeats say it lives. L6."""
+        raft = replica.raft
+        for other in raft.progress:
+            if other != replica.id:
+                row = Quiet(replica.shard, other, replica.id, raft.term, 0, 0)
+                self.peers.send(node_of(ReplicaId(other)), encode_quiets(FRAME_UNQUIET, [row]))
 
     # ------------------------------------------------------------------ what the parts ask
 

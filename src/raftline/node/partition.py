@@ -479,7 +479,7 @@ class PartitionHost:
                     parked[3](self._reply([]))
         else:
             self._pressure.parked.pop(self, None)
-        if self._collected and self._collected[0][3] <= now_ms:
+        if self._collected and any(a[3] <= now_ms for a in self._collected):
             late_appends = [a for a in self._collected if a[3] <= now_ms]
             self._collected = [a for a in self._collected if a[3] > now_ms]
             size = sum(append[1].length for append in late_appends)

@@ -102,8 +102,11 @@ class Peers:
 
     def _name(self, peer: Peer, node: int) -> None:
         old = self._by_node.get(node)
-        if old is not None and old is not peer:
-            self.drop(old.address)  # the node moved to another address
+        if old is not None and old is not peer:  # the node moved to another address
+            peer.heartbeat, peer.heard_mono = old.heartbeat, old.heard_mono
+            peer.live_mono, peer.silent = old.live_mono, old.silent
+            old.silent = True  # what was heard of it goes on there
+            self.drop(old.address)
         peer.node = node
         self._by_node[node] = peer
 
@@ -115,6 +118,9 @@ class Peers:
         if self._by_node.get(peer.node) is peer:
             del self._by_node[peer.node]
             self._time.forget(peer.node)
+        if not peer.silent and not self._stopped:
+            self._silence(peer)
+            self._on_silent(peer.node)
         if peer.timer is not None:
             peer.timer.cancel()
         for link in (peer.control, peer.bulk):

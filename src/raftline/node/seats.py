@@ -7,8 +7,8 @@ service it asks for a new incarnation.
 Rules
     B1  Replicas are opened only from a catalog that a leader confirmed since our start: an old one
         might name a replica that was here and voted.
-    B2  A replica the catalog no longer names stays until its shard's leader says it is out of the
-        configuration.
+    B2  A replica the catalog no longer names stays until its shard's leader, confirmed by a
+        majority, says it is out of the configuration.
     B3  Where the rest of a shard is no majority, nothing is automatic.
     B4  Leadership goes back to a shard's preferred leader, so that it is spread as placed.
 """
@@ -76,6 +76,8 @@ class Seats:
                 self._catalog_seat(wanted)
             elif not self.is_fresh:
                 pass  # what we know may be old: a replica that was here must not begin anew
+            elif self._node.shards.is_leaving(shard):
+                pass  # opened anew when its directory is out of the way
             elif known == 0 and shard not in self._node.shards.quarantined:
                 self._open(shard, wanted)
             elif 0 < known < wanted:
@@ -96,8 +98,12 @@ class Seats:
 
     def _open_if_wanted(self, shard: ShardId, wanted: ReplicaId) -> None:
         row = self._node.catalog_machine.shards.get(shard)
-        if row is not None and row.replica_on(NodeId(self._node.id)) == wanted:
+        if row is None or self._node.shards.known(shard):
+            return
+        if row.replica_on(NodeId(self._node.id)) == wanted:
             self._open(shard, wanted)
+        else:
+            self.catalog_changed(())  # the catalog moved on meanwhile
 
     def _open(self, shard: ShardId, wanted: ReplicaId) -> None:
         row = self._node.catalog_machine.shards[shard]
@@ -161,7 +167,7 @@ class Seats:
     def mend(self, replica: Replica) -> None:
         """As a shard's leader: take the next step toward what the catalog wants."""
         row = self._node.catalog_machine.shards.get(replica.shard)
-        if row is None or replica.raft.lead_transferee:
+        if row is None or not self.is_fresh or replica.raft.lead_transferee:
             return
         if replica.applied_index < replica.raft.commit:
             return
@@ -214,9 +220,8 @@ class Seats:
         return level
 
     def ask_about_leaving(self, now: float, replicas: list[Replica]) -> None:
-        """Ask the leaders of replicas the catalog no longer names; say when we are drained."""
-        """A replica the catalog no longer wants asks whether it is out of the configuration."""
-        if not self._node.is_ready:
+        """Ask the leaders of replicas the catalog no longer names; say when we are drained. B2."""
+        if not self._node.is_ready or not self.is_fresh:
             return
         machine = self._node.catalog_machine
         for replica in replicas:
@@ -255,11 +260,18 @@ class Seats:
         if isinstance(replica, RaftlineError):
             reply(replica)
             return
+
+        def confirmed(error: RaftlineError | None) -> None:
+            reply(error if error is not None else b"in" if self._is_in(replica, asked) else b"out")
+
+        replica.read_index(confirmed)  # a leader of the past knows a configuration of the past
+
+    def _is_in(self, replica: Replica, asked: int) -> bool:
         conf = replica.conf
         present = (*conf.voters, *conf.learners, *conf.voters_outgoing, *conf.learners_next)
-        row = self._node.catalog_machine.shards.get(ShardId(shard))
+        row = self._node.catalog_machine.shards.get(replica.shard)
         wanted = row is not None and asked in (*row.replicas, *row.observers)
-        reply(b"in" if asked in present or wanted else b"out")
+        return asked in present or wanted
 
     def ask_replacements(self) -> None:
         """Ask the catalog for new incarnations of replicas that are out of service."""

@@ -237,8 +237,8 @@ class Segments:
         self._checkpointing.discard(shard)
         then = self._after_checkpoint.pop(shard, [])
         if replica.is_closed:
-            return
-        if made is not None:
+            pass  # overtaken: another life of the replica goes on from its own
+        elif made is not None:
             if made.log is not None:
                 replica.host.checkpointed(made.log)
             self._checkpointed_index[shard] = index
@@ -249,7 +249,6 @@ class Segments:
             self._note_full(error)
         elif not isinstance(error, StaleJob):
             self._stop_replica(replica, f"checkpoint failed: {error}")
-            return
         for call in then:
             call()
 

@@ -10,6 +10,8 @@ Invariants
     H3  A replica whose vote or log cannot be trusted never comes back under its number: it is out
         of service until the catalog gives this node a new incarnation.
     H4  Nothing is deleted without the catalog's word (a tombstone, or a configuration without us).
+    H5  A replica's directory is out of the way, durably, before the WAL forgets its vote: else a
+        crash in between would bring it back without it.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,6 +39,7 @@ from raftline.telemetry.log import LogEvent
 ROOT = "shards"
 FIRST_INDEX = 1
 FIRST_TERM = 1
+OLD, GONE = ".old-", ".gone-"  # directories that are kept, or that wait to be removed
 
 
 def shard_directory(shard: int) -> str:
@@ -104,6 +107,7 @@ class Shards:
         self.pressure = Pressure()
         self._replicas: dict[int, Replica] = {}
         self._opening: dict[int, int] = {}  # shard -> replica id
+        self._leaving: set[int] = set()  # being deleted
         self.quarantined: dict[int, tuple[int, str]] = {}  # shard -> replica id, reason
 
     def __iter__(self) -> Iterator[Replica]:
@@ -128,6 +132,10 @@ class Shards:
         if shard in self._opening:
             return self._opening[shard]
         return self.quarantined.get(shard, (0, ""))[0]
+
+    def is_leaving(self, shard: int) -> bool:
+        """Say whether a replica of this shard is being deleted here."""
+        return shard in self._leaving
 
     def partitions(self) -> list[PartitionHost]:
         """Return the hosts of all open partition replicas."""
@@ -261,7 +269,7 @@ class Shards:
 
         def job() -> tuple[PartitionLog, Checkpoint]:
             if disk.exists(directory):
-                _set_aside(disk, directory)
+                _set_aside(disk, directory, OLD)  # H4
             disk.mkdir(directory)
             log = self._open_log(shard, checkpoint)
             write_checkpoint(disk, directory, checkpoint)
@@ -343,24 +351,47 @@ class Shards:
         return opened
 
     def destroy(self, shard: int, then: Callable[[], None]) -> None:
-        """Delete a replica for good. H4."""
+        """Delete a replica for good: its directory first, then what the WAL has of it. H4, H5."""
+        replica = self.known(shard)
         self.close(shard)
         self.quarantined.pop(shard, None)
         self._opening.pop(shard, None)
-        self._wal.add_removed(shard)
-        self._wal.forget(shard)
-        self._turn.must_write()
+        self._leaving.add(shard)
         disk, directory = self._disk, shard_directory(shard)
 
+        def job() -> str:
+            return _set_aside(disk, directory, GONE) if disk.exists(directory) else ""
+
+        def done(aside: str | None, error: BaseException | None) -> None:
+            self._leaving.discard(shard)
+            if aside is None:
+                self.quarantine(shard, replica, f"it could not be deleted: {error}")
+                return
+            self._wal.add_removed(shard)
+            self._wal.forget(shard)
+            self._turn.must_write()
+            if aside:
+                self._remove([aside])
+            then()
+
+        self._segments.run(job, done)
+
+    def sweep(self) -> None:
+        """Remove what an earlier process set aside to be deleted."""
+        names = [name for name in self._disk.listdir(ROOT) if GONE in name]
+        if names:
+            self._remove([f"{ROOT}/{name}" for name in names])
+
+    def _remove(self, directories: list[str]) -> None:
+        disk = self._disk
+
         def job() -> None:
-            if disk.exists(directory):
+            for directory in directories:
                 disk.remove_tree(directory)
-                disk.sync_dir(ROOT)
 
         def done(_: object, error: BaseException | None) -> None:
             if error is not None:
-                self._log("warning", "replica.delete_failed", shard=shard, reason=str(error))
-            then()
+                self._log("warning", "replica.delete_failed", reason=str(error))
 
         self._segments.run(job, done)
 
@@ -390,10 +421,12 @@ def _newer(one: HardState, other: HardState) -> HardState:
     return HardState(one.term, one.vote or other.vote, max(one.commit, other.commit))
 
 
-def _set_aside(disk: Disk, directory: str) -> None:
-    """Keep what an earlier incarnation left, under another name. H4."""
+def _set_aside(disk: Disk, directory: str, why: str) -> str:
+    """Take a directory out of the way, durably; return where it is now."""
     number = 1
-    while disk.exists(f"{directory}.old-{number}"):
+    while disk.exists(f"{directory}{why}{number}"):
         number += 1
-    disk.rename(directory, f"{directory}.old-{number}")
+    aside = f"{directory}{why}{number}"
+    disk.rename(directory, aside)
     disk.sync_dir(ROOT)
+    return aside

@@ -1,0 +1,130 @@
+"""Shards on a node: how replicas come, leave and stay themselves. H1-H5."""
+
+import pytest
+
+from raftline.testing import SimCluster, cluster
+from raftline.testing.world import SimLane
+from tests.unit.node.whole import answer_of, lead, node, replica, shard_of
+
+TOPIC = "orders"
+
+
+def stall_segments(sim: SimCluster, name: str, for_ms: float) -> None:
+    """Let the segment lane of a node do nothing for a while; the sync lane goes on."""
+    lane = node(sim, name)._segment_lane
+    assert isinstance(lane, SimLane)
+    lane.stalled_until_ms = sim.now_ms + for_ms
+
+
+def orders(sim: SimCluster) -> tuple[str, str]:
+    sim.create_topic(TOPIC, partitions=1)
+    for number in range(5):
+        sim.append(TOPIC, [b"%d" % number])
+    sim.advance("1s")
+    leader, (follower, _) = lead(sim, TOPIC)
+    return leader, follower
+
+
+def delete(sim: SimCluster) -> None:
+    first = node(sim, "node-1")
+    answer_of(sim, lambda done: first.command("topic.delete", {"name": TOPIC}, 5_000, done))
+
+
+def test_a_crash_while_a_replica_is_deleted_brings_it_back_whole_or_not_at_all() -> None:
+    """H5: with the directory and without its vote it could vote twice."""
+    with cluster(nodes=3, seed=41) as sim:
+        _, follower = orders(sim)
+        gone = replica(sim, follower, TOPIC)
+        before = (gone.raft.term, gone.raft.vote, gone.raft.last_index)
+        stall_segments(sim, follower, 10_000)
+        node(sim, follower).shards.destroy(gone.shard, lambda: None)
+        sim.advance("1s")  # the WAL is written and synced
+        sim.power_off(follower)
+        sim.start(follower)
+        back = node(sim, follower).shards.get(gone.shard)
+        if back is not None:
+            assert (back.raft.term, back.raft.vote, back.raft.last_index) == before
+
+
+def test_a_deleted_replica_leaves_nothing_behind() -> None:
+    with cluster(nodes=3, seed=42) as sim:
+        _, follower = orders(sim)
+        shard = shard_of(sim, TOPIC)
+        delete(sim)
+        sim.run_until(lambda: node(sim, follower).shards.get(shard) is None)
+        sim.advance("1s")
+        assert [name for name in sim.host(follower).disk.listdir("shards") if name != "1"] == []
+
+
+def test_what_was_set_aside_to_be_deleted_is_removed_at_the_next_start() -> None:
+    with cluster(nodes=3, seed=43) as sim:
+        _, follower = orders(sim)
+        shard = shard_of(sim, TOPIC)
+        disk = sim.host(follower).disk
+        delete(sim)
+        sim.run_until(lambda: any(name.startswith(f"{shard}.") for name in disk.listdir("shards")))
+        sim.kill(follower)
+        sim.start(follower)
+        sim.advance("1s")
+        assert disk.listdir("shards") == ["1"]
+
+
+def test_catalog_changes_while_a_replica_is_replaced_open_it_once() -> None:
+    """The second opening would set the first one's directory aside under it."""
+    with cluster(nodes=3, seed=44) as sim:
+        _, follower = orders(sim)
+        old = replica(sim, follower, TOPIC)
+        number = node(sim, follower).id
+        sim.advance("1s")
+        stall_segments(sim, follower, 1_000)
+        sim.command("replica.replace", shard=old.shard, node=number, seen=old.id)
+        sim.create_topic("another", partitions=1)
+        sim.create_topic("third", partitions=1)
+        sim.advance("3s")
+        names = sim.host(follower).disk.listdir("shards")
+        assert [name for name in names if not name.isdigit()] == []
+        assert replica(sim, follower, TOPIC).id > old.id
+        sim.advance("5s")
+        assert sim.verify().identical
+
+
+@pytest.mark.parametrize("rest", ["0s", "10s"])
+def test_a_leader_taken_out_of_service_is_replaced_at_once(rest: str) -> None:
+    """Quiet or not: the heartbeats of its node go on, so the others must be told. L6, A2."""
+    with cluster(nodes=3, seed=45) as sim:
+        leader, _ = orders(sim)
+        sim.advance(rest)
+        stopped = replica(sim, leader, TOPIC)
+        assert stopped.quiet == (rest != "0s")
+        node(sim, leader).shards.stop_replica(stopped, "a test")
+        began = sim.now_ms
+        assert sim.append(TOPIC, [b"late"], via=leader).base_offset == 5
+        assert sim.now_ms - began < 500, "nobody told the others that their leader is gone"
+
+
+def test_a_stop_ends_although_a_replica_fails_meanwhile() -> None:
+    with cluster(nodes=3, seed=46) as sim:
+        leader, _ = orders(sim)
+        ended: list[bool] = []
+        node(sim, leader).stop(lambda: ended.append(True))
+        node(sim, leader).shards.stop_replica(replica(sim, leader, TOPIC), "a test")
+        sim.run_until(lambda: bool(ended))
+
+
+def test_a_replica_filled_by_catch_up_takes_calls_directly() -> None:
+    """The table of places follows the replica that is open now."""
+    with cluster(nodes=3, seed=47) as sim:
+        _, follower = orders(sim)
+        sim.wipe(follower)
+        sim.start(follower)
+        shard = shard_of(sim, TOPIC)
+        sim.run_until(
+            lambda: (
+                (found := node(sim, follower).shards.get(shard)) is not None
+                and found.applied_index > 0
+                and not found.frozen
+            ),
+            "30s",
+        )
+        place = node(sim, follower)._local[(TOPIC, 0)]
+        assert place.replica is replica(sim, follower, TOPIC)
