@@ -20,6 +20,7 @@ from raftline.model.calls import (
     Verified,
 )
 from raftline.model.errors import (
+    InvalidArgument,
     NotReady,
     OverLimit,
     RaftlineError,
@@ -193,7 +194,7 @@ class NodeCalls:
 
     def _on_append(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
         (shard,) = _SHARD.unpack_from(body)
-        replica = self._node.led(shard)
+        replica = self._led(shard)
         if isinstance(replica, RaftlineError):
             reply(replica)
             return
@@ -335,14 +336,14 @@ class NodeCalls:
 
     def _on_read(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
         shard, offset, bytes_max, wait_ms, linearizable = _READ.unpack_from(body)
-        replica = self._node.led(shard)
+        replica = self._led(shard)
         if isinstance(replica, RaftlineError):
             reply(replica)
             return
         self._read_here(
             replica,
             offset,
-            bytes_max,
+            max(1, min(bytes_max, self._node.settings.limits.reply_bytes_max)),
             min(wait_ms, timeout_ms),
             bool(linearizable),
             lambda answer: reply(answer if isinstance(answer, RaftlineError) else _pack(answer)),
@@ -389,7 +390,7 @@ class NodeCalls:
 
     def _on_time(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
         shard, time_ms = _TIME.unpack_from(body)
-        replica = self._node.led(shard)
+        replica = self._led(shard)
         if isinstance(replica, RaftlineError):
             reply(replica)
             return
@@ -398,6 +399,13 @@ class NodeCalls:
             time_ms,
             lambda found: reply(found if isinstance(found, RaftlineError) else _pack(found)),
         )
+
+    def _led(self, shard: int) -> Replica | RaftlineError:
+        """Return our replica of a partition if it leads, else a refusal."""
+        replica = self._node.led(shard)
+        if isinstance(replica, Replica) and not isinstance(replica.host, PartitionHost):
+            return InvalidArgument(f"{replica.name} holds no messages")
+        return replica
 
     # ------------------------------------------------------------------ the rest
 

@@ -5,12 +5,17 @@ State
 
 Invariants
     C1  Every call is answered once: by its reply, by ``NotReady`` (it never left: definitely not
-        done) or by ``TimedOut`` (it may have been done; ``lost`` in its extras: the link broke).
+        done) or by ``TimedOut`` (it may have been done; ``lost`` in its extras: the link broke, or
+        the answer made no sense).
+    C2  A question that does not parse is refused; it harms nobody else on its link.
 """
 
+import struct
 from collections.abc import Callable, Sequence
 
-from raftline.model.errors import NotReady, RaftlineError, TimedOut
+import msgspec
+
+from raftline.model.errors import InvalidArgument, NotReady, RaftlineError, TimedOut
 from raftline.node.peers import Peers
 from raftline.node.ports import Clock
 from raftline.transport.ports import Link
@@ -99,14 +104,23 @@ class Remote:
         if handler is None:
             reply(NotReady(f"this node does not answer verb {verb}"))
             return
-        handler(body, timeout_ms, reply)
+        try:
+            handler(body, timeout_ms, reply)
+        except (msgspec.DecodeError, struct.error) as error:  # C2
+            reply(InvalidArgument(f"a call of kind {verb} does not parse: {error}"))
 
     def on_reply(self, frame: memoryview) -> None:
         """Hand an answer to who asked; a late one is dropped."""
         number, answer = decode_reply(frame)
         call = self._calls.pop(number, None)
-        if call is not None:
-            call[4](answer)
+        if call is None:
+            return
+        _, _, name, timeout_ms, done = call
+        try:
+            done(answer)
+        except msgspec.DecodeError:
+            done(_lost(name, timeout_ms))  # C1: whoever asked hears something
+            raise
 
     def on_link_down(self, link: Link) -> None:
         """Tell everybody who waits for answers by this link. C1."""
@@ -119,9 +133,7 @@ class Remote:
     def _lose(self, numbers: list[int]) -> None:
         for number in numbers:
             _, _, name, timeout_ms, done = self._calls.pop(number)
-            error = TimedOut(f"a call to {name}", timeout_ms)
-            error.extras["lost"] = 1
-            done(error)
+            done(_lost(name, timeout_ms))
 
     def expire(self, now_ms: float) -> None:
         """Answer the overdue. C1."""
@@ -129,3 +141,9 @@ class Remote:
         for number in late:
             _, _, name, timeout_ms, done = self._calls.pop(number)
             done(TimedOut(f"a call to {name}", timeout_ms))
+
+
+def _lost(name: str, timeout_ms: int) -> TimedOut:
+    error = TimedOut(f"a call to {name}", timeout_ms)
+    error.extras["lost"] = 1
+    return error
