@@ -49,7 +49,7 @@ class Upkeep:
         self._tick_due = 0.0
         self._retention_mono = self._space_mono = 0.0
         self._leading = 0  # shards, counted now and then
-        self._kept_round = 0
+        self._kept_round = self._scrub_at = 0
         self._kept_version = -1  # of the catalog, at the last housekeeping
         self._full_peers: dict[int, Heartbeat] = {}
         self.is_full = False  # too little free space to take appends
@@ -178,7 +178,7 @@ class Upkeep:
         if now - self._space_mono >= SPACE_MS:
             self._space_mono = now
             self.measure_space()
-            self._node.segments.scrub(self._node.shards.partitions())
+            self._scrub_next()
 
     def _due_for_housekeeping(self) -> list[Replica]:
         """Return the replicas to look after now: the busy ones, and the quiet ones in turn.
@@ -258,16 +258,32 @@ class Upkeep:
         floor = int(self._node.settings.log.free_ratio_min * beat.total_bytes)
         return DiskFull(node, beat.free_bytes, floor)
 
+    def _scrub_next(self) -> None:
+        """Verify a piece of one partition's cold bytes; each has its turn."""
+        shards = self._node.shards
+        ids = shards.ids()
+        self._scrub_at = (self._scrub_at + 1) % max(1, len(ids))
+        replica = shards.get(ids[self._scrub_at]) if ids else None
+        if replica is not None and isinstance(replica.host, PartitionHost):
+            self._node.segments.scrub([replica.host])
+
     def _retain(self) -> None:
         """Propose to trim what the topic's retention lets go, where we lead."""
         machine = self._node.catalog_machine
+        wanted: dict[str, tuple[int, int]] = {}  # by topic
         for replica in list(self._node.shards):
             host = replica.host
             row = machine.shards.get(replica.shard)
             if not replica.is_leader or not isinstance(host, PartitionHost) or row is None:
                 continue
-            settings = effective(machine.topics[row.topic].settings)
-            age, size = int(settings["retention_ms"]), int(settings["retention_bytes"])
+            if host.log.log_start == host.log.log_end:
+                continue
+            bounds = wanted.get(row.topic)
+            if bounds is None:
+                settings = effective(machine.topics[row.topic].settings)
+                bounds = int(settings["retention_ms"]), int(settings["retention_bytes"])
+                wanted[row.topic] = bounds
+            age, size = bounds
             now_ms = replica.time.stamp()
             start = host.log.retention_start(
                 now_ms - age if age >= 0 else None, size if size >= 0 else None
