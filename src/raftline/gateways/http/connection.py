@@ -283,7 +283,7 @@ class HttpConnection(asyncio.BufferedProtocol):
                 break
             del exchanges[0]
             cost += exchange.cost
-            if type(reply) is bytes:
+            if isinstance(reply, bytes):
                 out.append(reply)
             else:
                 out.extend(reply)
