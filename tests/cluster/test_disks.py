@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -182,3 +183,21 @@ def test_a_wiped_node_killed_while_it_is_filled_is_filled_all_the_same(make_rig:
         rig.kill(victim)
     rig.restart(victim)
     traffic.finish()
+
+
+def test_a_leader_whose_files_fail_while_its_shard_rests_is_replaced(make_rig: MakeRig) -> None:
+    """The node lives on and sends heartbeats; its followers must notice all the same."""
+    rig = make_rig(settings=("log.checkpoint_ms=4000", "raft.quiet_after_ms=1000"))
+    with rig.client() as client:
+        client.create_topic("orders", partitions=1, replication_factor=0, settings={})
+        client.send("orders", [b"one"])
+    leader = rig.leader_of("orders")
+    home = rig.shard_home(leader, "orders")
+    time.sleep(2)
+    shutil.rmtree(home)  # the next checkpoint finds no directory
+    wait_for(lambda: bool(rig.events(leader, "replica.quarantined")), 15)
+    rig.wait_whole(15)
+    for name in rig.names:
+        with rig.client(name, timeout_ms=8000) as client:
+            assert client.send("orders", [b"more"])[0].error is None
+    assert rig.verify().exit == 0
