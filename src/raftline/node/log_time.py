@@ -1,14 +1,15 @@
 """Log time: the monotone clock that is written into the log.
 
 State
-    ``ClusterTime``: the last known distance of every peer's wall clock from ours.
+    ``ClusterTime``: the last known distance of every peer's wall clock from our monotonic one.
     ``LogTime``: one shard's last stamp, and when (monotonic) it was given.
 
 Invariants
     T1  Stamps of one shard never decrease, whoever leads.
     T2  Log time never jumps and never stops: behind cluster time it runs at most 10 % fast,
         ahead of it at half speed, measured on the leader's monotonic clock.
-    T3  Cluster time is the median of the nodes' wall clocks, so one wrong clock moves nothing.
+    T3  Cluster time is the median of the nodes' wall clocks, so one wrong clock moves nothing: not
+        even our own, when it jumps between two heartbeats.
 """
 
 from raftline.node.ports import Clock
@@ -25,11 +26,11 @@ class ClusterTime:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._offsets: dict[int, int] = {}
+        self._offsets: dict[int, float] = {}
 
     def heard(self, node: int, wall_ms: int) -> None:
         """Take note of a peer's wall clock, as read just now."""
-        self._offsets[node] = wall_ms - self._clock.wall_ms()
+        self._offsets[node] = wall_ms - self._clock.mono_ms()
 
     def forget(self, node: int) -> None:
         """Leave a silent peer's clock out."""
@@ -37,15 +38,22 @@ class ClusterTime:
 
     def offset_ms(self) -> int:
         """Return cluster time minus our own wall clock."""
-        offsets = sorted([0, *self._offsets.values()])
+        return round(self._median() - self._own())
+
+    def _own(self) -> float:
+        return self._clock.wall_ms() - self._clock.mono_ms()
+
+    def _median(self) -> float:
+        offsets = sorted([self._own(), *self._offsets.values()])
         middle = len(offsets) // 2
         if len(offsets) % 2:
             return offsets[middle]
-        return (offsets[middle - 1] + offsets[middle]) // 2
+        return (offsets[middle - 1] + offsets[middle]) / 2
 
     def offset_of(self, node: int) -> int:
         """Return a peer's clock minus cluster time."""
-        return self._offsets.get(node, 0) - self.offset_ms()
+        offset = self._offsets.get(node)
+        return 0 if offset is None else round(offset - self._median())
 
     def healthy(self) -> bool:
         """Say whether our own clock is near enough to the others' to lead."""
@@ -53,7 +61,7 @@ class ClusterTime:
 
     def now_ms(self) -> int:
         """Return cluster time."""
-        return self._clock.wall_ms() + self.offset_ms()
+        return round(self._median() + self._clock.mono_ms())
 
 
 class LogTime:
