@@ -130,6 +130,24 @@ class Rig:
             )
         self._back(name)
 
+    def move_ports(self, name: str) -> None:
+        """Give a stopped node other addresses."""
+        base = free_port_base(1)
+        node = self.node(name)
+        swaps = {
+            node.http.removeprefix("http://"): f"127.0.0.1:{base}",
+            node.grpc: f"127.0.0.1:{base + 1000}",
+            node.kafka: f"127.0.0.1:{base + 2000}",
+            node.peer: f"127.0.0.1:{base + 3000}",
+        }
+        fields = {
+            **_fields(node),
+            "http": f"http://127.0.0.1:{base}",
+            "peer": f"127.0.0.1:{base + 3000}",
+            "arguments": tuple(swaps.get(word, word) for word in node.arguments),
+        }
+        self.plan.nodes = [LocalNode(**fields) if n.name == name else n for n in self.plan.nodes]
+
     def join(self, *extra: str) -> str:
         """Start one more node that joins the cluster; return its name."""
         self.plan.plan(len(self.plan.nodes) + 1, self._base, self.settings)

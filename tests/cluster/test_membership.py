@@ -118,3 +118,26 @@ def _wait_gone(rig: Rig, name: str) -> None:
         20,
         lambda: str(rig.status(*others)) + rig.log_text(name)[-1500:],
     )
+
+
+def test_a_node_comes_back_at_another_address(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    traffic = Traffic(rig).start()
+    traffic.wait_acked(20)
+    rig.stop("node-2")
+    rig.move_ports("node-2")
+    rig.restart("node-2")
+    address = rig.node("node-2").peer
+    for name in rig.names:
+        wait_for(
+            lambda name=name: (
+                ("node-2", address, "live")
+                in [(row["name"], row["peer"], row["state"]) for row in rig.status(name)["nodes"]]
+            ),
+            10,
+            lambda name=name: str(rig.status(name)["nodes"]),
+        )
+    rig.kill("node-1")  # the one that moved is needed for a majority now
+    traffic.wait_acked(20)
+    rig.restart("node-1")
+    traffic.finish()
