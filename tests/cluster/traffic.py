@@ -26,6 +26,7 @@ CALL_MS = 3_000
 # Between the node's end of a call and ours lie two cores shared by everything on the machine.
 SLACK_MS = 1_500
 SOCKET_S = (CALL_MS + 2 * SLACK_MS) / 1000
+LONG_POLL_MS = 300
 OUTAGE_MS_MAX = 10_000
 LEVEL_S_MAX = 25.0
 JOIN_S_MAX = 30.0
@@ -122,6 +123,7 @@ class Traffic:
         self._over = threading.Event()
         self._seed = seed
         self._boot_ms = 0.0
+        self._began_ms = wall_ms()
         self._names = tuple(rig.names)
         roles: list[Role] = [
             *([self._produce] * producers),
@@ -263,6 +265,7 @@ class Traffic:
         with self._lock:
             op.ident = self.history.sent(batch[BODY_FROM:])
         op.count = int.from_bytes(batch[57:61], "big")
+        op.timestamps_ms = (int.from_bytes(batch[27:35], "big"),) * op.count  # all the same here
         op.producer = producer
 
         def taken(answer: Answer) -> None:
@@ -307,28 +310,49 @@ class Traffic:
         return op
 
     def _read(self, rng: random.Random, who: str, caller: Caller) -> None:
+        """Read anywhere, wait at the end, look up times, through any node."""
         del who
         ends = [0] * self.partitions
         while not self._over.is_set():
             partition = rng.randrange(self.partitions)
-            op = self._invoke("read", self._pick(rng), self.topic, partition)
-            op.offset = rng.randrange(ends[partition] + 1) if rng.random() < 0.7 else 0
-            op.linearizable = rng.random() < 0.3
-
-            def taken(answer: Answer, op: Op = op) -> None:
-                with self._lock:
-                    op.runs = self.history.runs_of(answer.body)
-                op.log_start = int(answer.fields["Raftline-Log-Start"])
-                op.commit_end = int(answer.fields["Raftline-Commit-End"])
-
-            flags = "&linearizable=true" if op.linearizable else ""
-            path = (
-                f"/v1/topics/{self.topic}/partitions/{partition}/messages"
-                f"?offset={op.offset}&bytes_max=20000{flags}"
-            )
-            self._call(caller, op, taken, "GET", path, None, Accept=BATCH)
+            if rng.random() < 0.2:
+                op = self._look_up(rng, caller, partition)
+            else:
+                op = self._read_some(rng, caller, partition, ends[partition])
             ends[partition] = max(ends[partition], op.commit_end)
             time.sleep(self.pause_s * 2)
+
+    def _read_some(self, rng: random.Random, caller: Caller, partition: int, end: int) -> Op:
+        op = self._invoke("read", self._pick(rng), self.topic, partition)
+        op.offset = rng.choice([0, rng.randrange(end + 1), end])
+        op.linearizable = rng.random() < 0.3
+        wait_ms = rng.choice([0, 0, LONG_POLL_MS])
+        op.timeout_ms += wait_ms
+
+        def taken(answer: Answer) -> None:
+            with self._lock:
+                op.runs = self.history.runs_of(answer.body)
+            op.log_start = int(answer.fields["Raftline-Log-Start"])
+            op.commit_end = int(answer.fields["Raftline-Commit-End"])
+
+        query = f"offset={op.offset}&bytes_max=20000&wait_ms={wait_ms}"
+        query += "&linearizable=true" if op.linearizable else ""
+        path = f"/v1/topics/{self.topic}/partitions/{partition}/messages?{query}"
+        self._call(caller, op, taken, "GET", path, None, Accept=BATCH)
+        return op
+
+    def _look_up(self, rng: random.Random, caller: Caller, partition: int) -> Op:
+        """Ask for the first message since some moment of this run, or since the future."""
+        op = self._invoke("lookup", self._pick(rng), self.topic, partition)
+        op.time_ms = rng.randrange(self._began_ms - 1000, wall_ms() + 1000)
+
+        def taken(answer: Answer) -> None:
+            reply = answer.json()
+            op.offset, op.commit_end = reply["offset"], reply["commit_end"]
+
+        path = f"/v1/topics/{self.topic}/partitions/{partition}/offsets?time={op.time_ms}"
+        self._call(caller, op, taken, "GET", path, None)
+        return op
 
     def _invoke(self, kind: str, name: str, topic: str, partition: int) -> Op:
         with self._lock:
