@@ -52,7 +52,6 @@ _decode_looked = msgspec.msgpack.Decoder(Looked).decode
 
 ReadDone = Callable[[ReadReply | RaftlineError], None]
 LookDone = Callable[[Looked | RaftlineError], None]
-Located = tuple[int, Replica | None]  # shard, our replica of it
 
 
 class Place:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from raftline.machines.catalog.commands import Command, SetFeatureLevel, encode_command
-from raftline.machines.catalog.events import Event
+from raftline.machines.catalog.events import Event, FeatureLevelSet
 from raftline.machines.catalog.machine import CatalogMachine
 from raftline.machines.machine import Refused
 from raftline.model.errors import RaftlineError
@@ -57,7 +57,7 @@ class CatalogHost:
         self.applied_bytes += len(entry.data)
         events = self.machine.apply(entry.index, entry.term, entry.data)
         self._events.extend(events)
-        if events and type(events[0]).__name__ == "FeatureLevelSet":
+        if events and isinstance(events[0], FeatureLevelSet):
             self.marks.put(entry.index, self.machine.digest(), 0, 0)
         if isinstance(proposal, CommandProposal):
             if events and isinstance(events[0], Refused):
@@ -119,9 +119,6 @@ class CatalogHost:
 
     def checkpointed(self, mark: LogMark) -> None:
         """The catalog has no log."""
-
-    def role_changed(self, replica: Replica) -> None:
-        """Nothing hangs on leadership here."""
 
     def expire(self, now_ms: float) -> None:
         """Tell who waited too long."""

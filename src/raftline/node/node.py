@@ -79,17 +79,8 @@ from raftline.transport.rpcs import (
 from raftline.transport.rpcs import Found as FoundFrame
 from raftline.wire.peer.hello import WIRE_FORMAT, Hello
 
-EXPIRE_MS = 50
-HOUSEKEEPING_MS = 200
-RETENTION_MS = 5_000
-SPACE_MS = 1_000
-QUIET_ROUNDS = 32  # of housekeeping in which each quiet shard is looked at once
-LEVEL_ENTRIES = 256  # a learner this near to the end is level
-MEMBER_ASK_MS = 2_000
 ASK_TIMEOUT_MS = 3_000
-QUIET_ROWS_MAX = 2_000
 STRANGERS_MS = 10_000  # after the start: later a stranger at a peer's address is its problem
-WAL_PRESSURE = 0.5  # of bytes_max: checkpoint the shards that pin the oldest file
 
 
 class Node(NodeCalls):
@@ -572,7 +563,7 @@ class Node(NodeCalls):
             self.elections.node_gone(node)
         self.elections.node_back(node)
 
-    # ------------------------------------------------------------------ time
+    # ------------------------------------------------------------------ quiet
 
     def _on_quiet(self, link: Link, rows: list[Quiet]) -> None:
         refused = [

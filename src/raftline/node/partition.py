@@ -466,9 +466,6 @@ class PartitionHost:
 
     # ------------------------------------------------------------------ the rest
 
-    def role_changed(self, replica: Replica) -> None:
-        """Readers at the end of a log that is no longer led here ask again elsewhere."""
-
     def expire(self, now_ms: float) -> None:
         """Answer overdue readers (empty) and appends that were never proposed."""
         if self._parked:

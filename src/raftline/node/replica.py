@@ -88,10 +88,6 @@ class Host(Protocol):
         """A checkpoint with this mark of the log is durable."""
         ...
 
-    def role_changed(self, replica: "Replica") -> None:
-        """Leadership came or went."""
-        ...
-
     def expire(self, now_ms: float) -> None:
         """Answer collected calls and parked readers that are overdue."""
         ...
@@ -158,7 +154,6 @@ class Replica:
         self.quiet = False
         turn.awake[self] = None
         self.active_mono = clock.mono_ms()
-        self.campaign_mono = 0.0
         self._clock = clock
         self._turn = turn
         self._settings = settings
@@ -168,7 +163,7 @@ class Replica:
         self._ready_reads: list[tuple[int, bytes]] = []
         self._read_count = 0
         self._tail_bytes = 0
-        self._uncommitted_bytes = 0
+        self._trim_at_bytes = 2 * settings.tail_bytes_max
         self.log = ReplicaLog()
         self.log.offer = self._offer
         if start.index:
@@ -385,7 +380,7 @@ class Replica:
             self.raft.step(response)
         if self._ready_reads:
             self._finish_reads()
-        if self._tail_bytes > 2 * self._settings.tail_bytes_max:
+        if self._tail_bytes > self._trim_at_bytes:
             self._trim_tail()
 
     def thaw(self) -> None:
@@ -427,7 +422,6 @@ class Replica:
             self._ready_reads.clear()
             for done in reads.values():
                 done(error)
-        self.host.role_changed(self)
         self._on_change(self)
 
     def _finish_reads(self) -> None:
@@ -464,11 +458,8 @@ class Replica:
             dropped = sum(len(e.data) for e in self.log.entries(first, index, 1 << 62))
             self.log.compact(index - 1)
             self._tail_bytes -= dropped
-
-    def compact_to(self, index: int) -> None:
-        """Forget entries up to ``index`` in memory (they are below a checkpoint)."""
-        if self.log.first_index() <= index <= self.applied_index:
-            self.log.compact(index)
+        # What a slow follower holds back is looked through once a tail, not at every entry.
+        self._trim_at_bytes = limit + max(limit, self._tail_bytes)
 
     def checkpoint_head(self) -> Checkpoint:
         """Return the shard's part of a checkpoint taken now. R4."""
