@@ -241,6 +241,7 @@ class Segments:
         elif made is not None:
             if made.log is not None:
                 replica.host.checkpointed(made.log)
+            self.disk_full = False
             self._checkpointed_index[shard] = index
             self._checkpointed_mono[shard] = self._clock.mono_ms()
             self._wal.checkpointed(shard, index)  # S3
