@@ -62,6 +62,7 @@ def batches(work: Path, *, quick: bool) -> list[Figure]:
                     value=result.messages / result.seconds,
                     unit="messages/s",
                     goal=at_least(1_500_000) if depth == 8 else None,
+                    on_disk=True,
                     note=_megabytes(result),
                 )
             )
@@ -147,12 +148,23 @@ def _rows(
             value=result.appends / result.seconds,
             unit="appends/s",
             goal=rate,
+            on_disk=True,
         ),
         Figure(
-            section=section, name=f"{name}: p50", value=result.p50_ms, unit="ms", goal=latency[0]
+            section=section,
+            name=f"{name}: p50",
+            value=result.p50_ms,
+            unit="ms",
+            goal=latency[0],
+            on_disk=True,
         ),
         Figure(
-            section=section, name=f"{name}: p99", value=result.p99_ms, unit="ms", goal=latency[1]
+            section=section,
+            name=f"{name}: p99",
+            value=result.p99_ms,
+            unit="ms",
+            goal=latency[1],
+            on_disk=True,
         ),
         *_cpu(section, f"{name}: ", result),
     ]

@@ -46,6 +46,8 @@ def test_every_scenario_runs_and_leaves_nothing_behind(tmp_path):
 def test_a_goal_is_judged_by_its_direction_and_by_the_disk():
     slow, fast = under(1.0), at_least(10)
     figure = Figure(section="s", name="n", value=2.0, unit="ms", goal=slow)
+    assert (figure.verdict(0.2), figure.verdict(4.0)) == ("missed", "missed")
+    figure.on_disk = True
     assert (figure.verdict(0.2), figure.verdict(4.0)) == ("missed", "missed (slow disk)")
     figure.goal = fast
     assert figure.verdict(0.2) == "missed"
