@@ -46,6 +46,7 @@ from raftline.node.replica import Replica
 from raftline.node.router import Router
 from raftline.node.seats import Seats
 from raftline.node.segments import Segments
+from raftline.node.shards import Found as FoundShard
 from raftline.node.shards import Shards, find_shards, shard_directory
 from raftline.node.status import StatusPages
 from raftline.node.turn import Turn
@@ -54,7 +55,7 @@ from raftline.node.verifier import Verifier
 from raftline.raft.rpc import RpcKind
 from raftline.storage.checkpoint import CheckpointRefused
 from raftline.storage.files import Disk
-from raftline.storage.wal import Wal, WalIdentity
+from raftline.storage.wal import Recovered, Wal, WalIdentity
 from raftline.storage.wal_format import WalRefused
 from raftline.telemetry.log import LogEvent
 from raftline.transport.ports import Link, Network
@@ -147,6 +148,16 @@ class Node(NodeCalls):
             raise not_ours(error) from error
         self._assemble()
         self.upkeep.measure_space()
+        try:
+            self._restore(found, recovered)
+        except RaftlineError:
+            self.is_stopping = True
+            self.turn.stop()
+            raise
+        self._begin()
+
+    def _restore(self, found: dict[int, FoundShard], recovered: Recovered) -> None:
+        """Open every shard that has a directory, the catalog first."""
         if CATALOG_SHARD in found:
             self.catalog_host = self.new_catalog_host()
             checkpoint = found[CATALOG_SHARD].checkpoint
@@ -156,7 +167,6 @@ class Node(NodeCalls):
         for shard in sorted(found):
             if shard != CATALOG_SHARD:
                 self.shards.restore(found[shard], recovered, None)
-        self._begin()
 
     def _assemble(self) -> None:
         settings, clock = self.settings, self.clock
