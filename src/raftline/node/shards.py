@@ -16,6 +16,8 @@ Invariants
 
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from raftline.config.settings import Settings
 from raftline.machines.partition.machine import PartitionMachine
 from raftline.model.errors import ShuttingDown
@@ -272,8 +274,11 @@ class Shards:
                 _set_aside(disk, directory, OLD)  # H4
             disk.mkdir(directory)
             log = self._open_log(shard, checkpoint)
-            write_checkpoint(disk, directory, checkpoint)
-            return log, checkpoint
+            # With the mark of the empty log: what is flushed before the next checkpoint is then
+            # known to be ours and cut back, not set aside, by a start after a crash.
+            first = msgspec.structs.replace(checkpoint, log=log.sync_job()())
+            write_checkpoint(disk, directory, first)
+            return log, first
 
         def opened(
             result: tuple[PartitionLog, Checkpoint] | None, error: BaseException | None
