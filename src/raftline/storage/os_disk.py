@@ -131,12 +131,13 @@ class OsFile:
 class OsDisk:
     """The directory tree under ``root``, which is created if it is missing."""
 
-    __slots__ = ("_lock_fd", "_root")
+    __slots__ = ("_lock_fd", "_root", "_synced")
 
     def __init__(self, root: str) -> None:
         self._root = Path(root)
         self._root.mkdir(parents=True, exist_ok=True)
         self._lock_fd = -1
+        self._synced: set[Path] = set()  # directories whose names from before us are durable
 
     def lock(self) -> None:
         """Own the directory until ``unlock`` or the end of the process.
@@ -182,13 +183,22 @@ class OsDisk:
             return []
 
     def mkdir(self, path: str) -> None:
-        """Create a directory and its parents; an existing one is fine. Syncs the parents."""
+        """Create a directory and its parents; an existing one is fine. Syncs the parents.
+
+        What an earlier process made is synced once for all of a parent's directories: a start with
+        a thousand shards would wait for that.
+        """
         parent = self._root
         for name in path.split("/"):
             child = parent / name
-            with contextlib.suppress(FileExistsError):
+            is_new = True
+            try:
                 child.mkdir()
-            _sync_directory(parent)
+            except FileExistsError:
+                is_new = False
+            if is_new or parent not in self._synced:
+                _sync_directory(parent)
+                self._synced.add(parent)
             parent = child
         if not parent.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "a file has this name", path)
