@@ -117,3 +117,14 @@ def test_a_damaged_catalog_is_named(rig: Rig) -> None:
     health = caller.call("node-1", "GET", "/health")
     assert health.status == 503
     assert "catalog" in health.json()["reason"], health.body
+
+
+def test_crashes_before_the_first_checkpoint_leave_no_copies(rig: Rig) -> None:
+    homes = rig.home("node-1") / "shards"
+    for _ in range(3):
+        rig.kill("node-1")
+        rig.restart("node-1")
+    found, code = values(rig)
+    assert (len(found), code) == (MESSAGES, "")
+    assert right(found)
+    assert not [path for path in homes.rglob("*") if "aside" in path.name or "old-" in path.name]
