@@ -52,6 +52,9 @@ _decode_looked = msgspec.msgpack.Decoder(Looked).decode
 
 ReadDone = Callable[[ReadReply | RaftlineError], None]
 LookDone = Callable[[Looked | RaftlineError], None]
+Created = Callable[[RaftlineError | None], None]
+Waiting = dict[int, Created]
+CREATE_TIMEOUT_MS = 5_000  # one creation serves callers with more and with less time
 
 
 class Place:
@@ -78,7 +81,8 @@ class NodeCalls:
         self._clock = node.clock
         self._local: dict[tuple[str, int], Place] = {}
         self._round_robin: dict[str, int] = {}
-        self._creating: dict[str, list[Callable[[RaftlineError | None], None]]] = {}
+        self._creating: dict[str, Waiting] = {}  # by topic
+        self._create_count = 0
         self._uncommitted_max = node.settings.limits.node_uncommitted_bytes_max
 
     def serve(self) -> None:
@@ -223,24 +227,44 @@ class NodeCalls:
             return UnknownPartition(topic, partition, len(row.shards))
         return row.shards[partition]
 
-    def _create(
-        self, topic: str, timeout_ms: int, done: Callable[[RaftlineError | None], None]
-    ) -> None:
-        """Create a topic once for all who wait for it."""
+    def _create(self, topic: str, timeout_ms: int, done: Created) -> None:
+        """Create a topic once for all who wait for it, each no longer than it may take."""
         waiting = self._creating.get(topic)
         if waiting is not None:
-            waiting.append(done)
+            self._wait_created(waiting, topic, timeout_ms, done)
             return
-        self._creating[topic] = [done]
+        waiting = self._creating[topic] = {}
 
         def created(answer: dict[str, object] | RaftlineError) -> None:
             error = answer if isinstance(answer, RaftlineError) else None
             if error is not None and error.code == "topic_exists":
                 error = None
-            for call in self._creating.pop(topic, []):
+            calls = list(waiting.values())
+            waiting.clear()
+            del self._creating[topic]
+            for call in calls:
                 call(error)
 
-        self.command("topic.create", {"name": topic}, timeout_ms, created)
+        self._wait_created(waiting, topic, timeout_ms, done)
+        create_ms = max(timeout_ms, CREATE_TIMEOUT_MS)
+        self.command("topic.create", {"name": topic}, create_ms, created)
+
+    def _wait_created(self, waiting: Waiting, topic: str, timeout_ms: int, done: Created) -> None:
+        self._create_count += 1
+        number = self._create_count
+
+        def late() -> None:
+            call = waiting.pop(number, None)
+            if call is not None:
+                call(NotReady(f"topic {topic} is being created; nothing was stored"))
+
+        timer = self._clock.call_later(timeout_ms, late)
+
+        def answered(error: RaftlineError | None) -> None:
+            timer.cancel()
+            done(error)
+
+        waiting[number] = answered
 
     def partition_for(self, topic: str, key: bytes | None) -> int | RaftlineError:
         """Choose a partition with the topic's partitioner; -1: the topic does not exist yet."""

@@ -213,13 +213,16 @@ class _Run:
     def _partitions(self) -> None:
         """Force every partition that has no leader, one after another."""
         node = self._node
+        seen = self._seen()
         for row in node.catalog_machine.shards.values():
-            if row.id == CATALOG_SHARD or row.place in self._seen():
+            if row.id == CATALOG_SHARD or row.place in seen:
                 continue
             if node.has_leader(row.id):
                 continue
             live = [node.id, *(p.node for p in node.peers if p.node and not p.silent)]
-            self._force(row.id, row.place, live, self._partitions)
+            # By way of the loop: a thousand lost ones in a row are no depth to recurse to.
+            then = lambda: node.clock.call_soon(self._partitions)  # noqa: E731
+            self._force(row.id, row.place, live, then)
             return
         self._done({"forced": list(self._forced), "lost": list(self._lost)})
 

@@ -98,7 +98,7 @@ class Upkeep:
             for peer in self._node.peers
             if not peer.silent
             and (beat := peer.heartbeat) is not None
-            and beat.free_bytes < ratio * beat.total_bytes
+            and 0 <= beat.free_bytes < ratio * beat.total_bytes  # -1: it could not measure
         }
         if not healthy:
             self._hand_over_all()
