@@ -27,6 +27,33 @@ def test_a_deleted_topic_takes_its_files_along_and_its_name_is_free(make_rig: Ma
     assert rig.verify().exit == 0
 
 
+def test_a_topics_own_segment_size_holds_and_changes(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    said = rig.command(
+        "topic", "create", "orders", "--partitions", "1", "--set", "segment_bytes=1MiB"
+    )
+    assert said.exit == 0, said
+    caller = Caller(rig)
+    rig.at_close.append(caller.close)
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            batch = seal([b"x" * 100_000], [wall_ms()])
+            path = "/v1/topics/orders/partitions/0/messages"
+            assert caller.call("node-1", "POST", path, batch, Content_Type=BATCH).status == 200
+
+    def segments() -> list[int]:
+        return sorted(
+            len(list(rig.data_dir(name).glob("shards/*/log/*.log"))) for name in rig.names
+        )
+
+    send(25)  # 2.5 MB
+    wait_for(lambda: segments() == [3, 3, 3], 10, lambda: str(segments()))
+    assert rig.command("topic", "set", "orders", "--set", "segment_bytes=64MiB").exit == 0
+    send(30)
+    wait_for(lambda: segments() == [3, 3, 3], 10, lambda: str(segments()))
+
+
 def test_retention_by_size_removes_the_oldest_segments(make_rig: MakeRig) -> None:
     rig = make_rig(settings=SMALL)
     said = rig.command(

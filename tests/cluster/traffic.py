@@ -390,7 +390,9 @@ class Traffic:
 
     # ------------------------------------------------------------------ judgement
 
-    def finish(self, *, allowed_bugs: tuple[str, ...] = ()) -> str:
+    def finish(
+        self, *, allowed_bugs: tuple[str, ...] = (), outage_ms_max: int = OUTAGE_MS_MAX
+    ) -> str:
         """After the faults: stop, let it heal, read everything back, judge. Returns a summary."""
         self._names = tuple(self.rig.running())  # nodes that are gone for good are not asked
         healed_ms = mono_ms()
@@ -419,7 +421,7 @@ class Traffic:
         print(summary)
         assert verdict.clean, summary
         assert not final.out_of_service, final.out_of_service
-        assert outage_ms < OUTAGE_MS_MAX, summary
+        assert outage_ms < outage_ms_max, summary
         return summary
 
     def _calm_writes(self, since_ms: float) -> float:

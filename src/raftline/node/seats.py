@@ -94,6 +94,9 @@ class Seats:
         host = replica.host
         if isinstance(host, PartitionHost):
             host.name = replica.name
+            settings = self._node.catalog_machine.topics[topic].settings
+            default = self._node.settings.log.segment_bytes
+            host.log.limit_segments(int(settings.get("segment_bytes", default)))
         self._node.place(topic, partition, replica)
 
     def _open_if_wanted(self, shard: ShardId, wanted: ReplicaId) -> None:
@@ -141,13 +144,15 @@ class Seats:
         if addresses != self._node.identity.addresses:
             self.save(msgspec.structs.replace(self._node.identity, addresses=addresses))
 
-    def save(self, identity: Identity) -> None:
+    def save(self, identity: Identity, then: Callable[[], None] | None = None) -> None:
         """Keep the identity file up with what the catalog says."""
         self._node.identity = identity
 
         def saved(_: object, error: BaseException | None) -> None:
             if error is not None:
                 self._node.log("warning", "identity.unsaved", reason=str(error))
+            if then is not None:
+                then()
 
         self._node.segments.run(lambda: save_identity(self._node.disk, identity), saved)
 

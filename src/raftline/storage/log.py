@@ -27,6 +27,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
+import msgspec
+
 from raftline.storage.batches import BadBatch, take_batches, whole_batches
 from raftline.storage.file_pool import FilePool
 from raftline.storage.files import Buffer, Disk
@@ -127,6 +129,12 @@ class PartitionLog:
     def stopped(self) -> str:
         """Return why the log takes no more jobs; empty if it does."""
         return self._files.stopped
+
+    def limit_segments(self, segment_bytes: int) -> None:
+        """Close segments at another size from now on. Loop; the lane sees settings whole."""
+        if segment_bytes != self.settings.segment_bytes:
+            self.settings = msgspec.structs.replace(self.settings, segment_bytes=segment_bytes)
+            self._files.settings = self.settings
 
     # ---- appending, on the loop
 
