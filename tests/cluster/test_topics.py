@@ -42,16 +42,20 @@ def test_a_topics_own_segment_size_holds_and_changes(make_rig: MakeRig) -> None:
             path = "/v1/topics/orders/partitions/0/messages"
             assert caller.call("node-1", "POST", path, batch, Content_Type=BATCH).status == 200
 
-    def segments() -> list[int]:
-        return sorted(
-            len(list(rig.data_dir(name).glob("shards/*/log/*.log"))) for name in rig.names
-        )
+    def segments() -> list[list[int]]:
+        logs = [rig.home(name).glob("shards/*/log/*.log") for name in rig.names]
+        return [[file.stat().st_size for file in files] for files in logs]
 
-    send(25)  # 2.5 MB
-    wait_for(lambda: segments() == [3, 3, 3], 10, lambda: str(segments()))
+    def written(size: int) -> bool:
+        return all(sum(sizes) >= size for sizes in segments())
+
+    send(25)
+    wait_for(lambda: written(25 * 100_000), 10, lambda: str(segments()))
+    assert [len(sizes) for sizes in segments()] == [3, 3, 3]
     assert rig.command("topic", "set", "orders", "--set", "segment_bytes=64MiB").exit == 0
     send(30)
-    wait_for(lambda: segments() == [3, 3, 3], 10, lambda: str(segments()))
+    wait_for(lambda: written(55 * 100_000), 10, lambda: str(segments()))
+    assert [len(sizes) for sizes in segments()] == [3, 3, 3]
 
 
 def test_retention_by_size_removes_the_oldest_segments(make_rig: MakeRig) -> None:
