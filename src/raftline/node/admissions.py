@@ -58,7 +58,7 @@ class Admissions:
         if (
             known is not None
             and known.directory != request.directory
-            and self._node.peers.is_live(known.id)
+            and (known.id == self._node.id or self._node.peers.is_live(known.id))
         ):
             reply(NotReady(f"node {request.name} is alive with another data directory"))
             return

@@ -166,6 +166,7 @@ class Founding:
             cluster=found.cluster,
             node=ours.id,
             catalog_replica=replica_id(NodeId(ours.id), 1),
+            catalog_opened=0,
             founders=found.nodes,
             addresses={n.peer: n.id for n in found.nodes if n.id != ours.id},
         )
@@ -198,6 +199,7 @@ class Founding:
                 cluster=admission.cluster,
                 node=admission.node,
                 catalog_replica=admission.catalog_replica,
+                catalog_opened=0,
                 addresses=admission.addresses,
             )
         )

@@ -5,6 +5,8 @@ Rules
     I2  Cluster, node number and name never change once written. Another name, cluster or a newer
         format refuses to start and changes nothing.
     I3  Written whole: temporary file, sync, rename, directory sync.
+    I4  A catalog replica is noted as opened before it takes part. One that is not noted never
+        voted, so a start may open it; one that is noted and gone may not come back.
 """
 
 import msgspec
@@ -27,6 +29,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""
     node: int = 0
     catalog_replica: int = 0  # our replica of the catalog shard, 0 until the cluster gave one
+    catalog_opened: int = -1  # the last one that took part, 0 for none, -1 where nobody noted it
     founders: tuple[FoundingNode, ...] = ()
     addresses: dict[str, int] = {}  # peer address -> node, as last known
 

@@ -158,15 +158,24 @@ class Node(NodeCalls):
 
     def _restore(self, found: dict[int, FoundShard], recovered: Recovered) -> None:
         """Open every shard that has a directory, the catalog first."""
-        if CATALOG_SHARD in found:
-            self.catalog_host = self.new_catalog_host()
-            checkpoint = found[CATALOG_SHARD].checkpoint
-            if checkpoint is not None and checkpoint.state:
-                self.catalog_host.machine.restore(checkpoint.state)
-            self.shards.restore(found[CATALOG_SHARD], recovered, self.catalog_host)
+        self._restore_catalog(found.get(CATALOG_SHARD), recovered)
         for shard in sorted(found):
             if shard != CATALOG_SHARD:
                 self.shards.restore(found[shard], recovered, None)
+
+    def _restore_catalog(self, found: FoundShard | None, recovered: Recovered) -> None:
+        identity = self.identity
+        checkpoint = found.checkpoint if found is not None else None
+        if checkpoint is None and (found is None or not found.damage):
+            if identity.catalog_opened in (-1, identity.catalog_replica) and identity.cluster:
+                reason = "its directory is gone"
+                self.shards.quarantine(CATALOG_SHARD, identity.catalog_replica, reason)
+            return  # else it never took part: opened anew
+        assert found is not None
+        self.catalog_host = self.new_catalog_host()
+        if checkpoint is not None and checkpoint.state:
+            self.catalog_host.machine.restore(checkpoint.state)
+        self.shards.restore(found, recovered, self.catalog_host)
 
     def _assemble(self) -> None:
         settings, clock = self.settings, self.clock
@@ -257,8 +266,13 @@ class Node(NodeCalls):
         self.peers.know(settings.node.join)
         for address, node in self.identity.addresses.items():
             self.peers.know(address, node)
+        catalog = self.shards.get(CATALOG_SHARD)
+        if catalog is not None and catalog.id != self.identity.catalog_opened:
+            self.seats.save(msgspec.structs.replace(self.identity, catalog_opened=catalog.id))
         if self.catalog_host is not None:
             self.seats.catalog_changed(())
+        else:
+            self.open_catalog()
         self.founding.start()
         self.shards.sweep()
         self.turn.must_write()
@@ -400,19 +414,24 @@ class Node(NodeCalls):
     def open_catalog(self) -> None:
         """Open our catalog replica: as a founder, or to be filled."""
         identity = self.identity
-        if self.shards.get(CATALOG_SHARD) is not None or not identity.catalog_replica:
+        if self.shards.known(CATALOG_SHARD) or not identity.catalog_replica:
             return
         voters: tuple[int, ...] = ()
         if identity.founders:
             voters = founding_seats(_specs(identity.founders))[0]
         if identity.catalog_replica not in voters:
             voters = ()
-        self.catalog_host = self.new_catalog_host()
-        replica = self.shards.open_catalog(
-            ReplicaId(identity.catalog_replica), voters, self.catalog_host
-        )
-        if voters and identity.node == 1:
-            self.elections.campaign_within(replica, 0)
+        host = self.catalog_host = self.new_catalog_host()
+        made = self.shards.make_catalog(ReplicaId(identity.catalog_replica), voters)
+
+        def noted() -> None:
+            if self.is_stopping:
+                return
+            replica = self.shards.open_catalog(made, host)
+            if voters and identity.node == 1:
+                self.elections.campaign_within(replica, 0)
+
+        self.seats.save(msgspec.structs.replace(identity, catalog_opened=made.replica), noted)
 
     def new_catalog_host(self) -> CatalogHost:
         """Return an empty host for our catalog replica."""
@@ -552,7 +571,12 @@ class Node(NodeCalls):
                 continue
             if rpc.kind == RpcKind.SNAP:
                 self.catch_ups.offered(replica, rpc)
-            elif self.upkeep.is_full and rpc.kind == RpcKind.APP and rpc.entries and shard != 1:
+            elif (
+                rpc.kind == RpcKind.APP
+                and self.upkeep.is_full
+                and shard != CATALOG_SHARD
+                and not self.upkeep.takes(rpc.entries)
+            ):
                 continue  # no room: as if it had not come
             else:
                 replica.step(rpc)

@@ -246,12 +246,17 @@ class Shards:
 
     # ------------------------------------------------------------------ new replicas
 
-    def open_catalog(self, replica: ReplicaId, voters: tuple[int, ...], host: Host) -> Replica:
-        """Open a fresh catalog replica: a founder (``voters``) or one to be filled. H1, H2."""
+    def make_catalog(self, replica: ReplicaId, voters: tuple[int, ...]) -> Checkpoint:
+        """Make a fresh catalog replica: a founder (``voters``) or one to be filled. H1, H2."""
+        self._opening[CATALOG_SHARD] = replica
         checkpoint = self._fresh(CATALOG_SHARD, replica, voters, "", 0)
         self._disk.mkdir(shard_directory(CATALOG_SHARD))
         write_checkpoint(self._disk, shard_directory(CATALOG_SHARD), checkpoint)
-        return self._start(CATALOG_SHARD, replica, host, _start(checkpoint, None))
+        return checkpoint
+
+    def open_catalog(self, made: Checkpoint, host: Host) -> Replica:
+        """Let a catalog replica that was made take part."""
+        return self._start(CATALOG_SHARD, ReplicaId(made.replica), host, _start(made, None))
 
     def open_partition(
         self,

@@ -13,7 +13,7 @@ Rules
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from raftline.machines.partition.commands import Trim
+from raftline.machines.partition.commands import APPEND_TAG, Trim
 from raftline.model.errors import (
     DiskFull,
     RaftlineError,
@@ -246,6 +246,17 @@ class Upkeep:
             self.is_full = full
             event = "disk.nearly_full" if full else "disk.has_room"
             self._node.log("warning" if full else "info", event, free_bytes=self.free_bytes)
+
+    def takes(self, entries: Sequence[Entry]) -> bool:
+        """Say whether entries of a leader are taken on a disk that is nearly full. V2.
+
+        Half of the floor is for what leaders let in before they knew; below that only for what
+        stores no messages: a trim makes room, and a new leader's first entry lets it lead.
+        """
+        floor = self._node.settings.log.free_ratio_min * self.total_bytes
+        if self.free_bytes >= floor / 2 and not self._node.segments.disk_full:
+            return True
+        return not any(entry.data and entry.data[0] == APPEND_TAG for entry in entries)
 
     def admission(self, replica: Replica) -> RaftlineError | None:
         """Refuse an append that would find no room: here, or on a majority of the replicas."""

@@ -6,7 +6,7 @@ from raftline.node.replica import Replica
 from raftline.raft.progress import ProgressState
 from raftline.raft.rpc import Rpc, RpcKind
 from raftline.testing import SimCluster, cluster
-from tests.unit.node.whole import host, lead, node, replica, shard_of
+from tests.unit.node.whole import host, lead, node, replica, shard_of, stall_segments
 
 TOPIC = "orders"
 
@@ -40,6 +40,13 @@ def behind(sim: SimCluster) -> tuple[str, str]:
     return leader, follower
 
 
+def fill_meanwhile(sim: SimCluster, leader: str) -> None:
+    """Let entries past the offered index come while the source is slow to give its log."""
+    stall_segments(sim, leader, 400)
+    sim.heal()
+    fill(sim, 5)
+
+
 def level(sim: SimCluster, leader: str, follower: str) -> bool:
     ours, theirs = replica(sim, leader, TOPIC), replica(sim, follower, TOPIC)
     return theirs.applied_index == ours.applied_index and not theirs.frozen
@@ -52,8 +59,7 @@ def test_entries_acknowledged_while_the_state_is_fetched_stay() -> None:
         old = replica(sim, follower, TOPIC)
         offer(sim, leader, follower)
         assert old.frozen
-        sim.heal()
-        fill(sim, 5)  # by entries, past the index that is offered
+        fill_meanwhile(sim, leader)
 
         def replaced() -> bool:
             return replica(sim, follower, TOPIC) is not old
@@ -74,8 +80,7 @@ def test_kept_entries_are_on_the_disk_too() -> None:
         leader, follower = behind(sim)
         old = replica(sim, follower, TOPIC)
         offer(sim, leader, follower)
-        sim.heal()
-        fill(sim, 5)
+        fill_meanwhile(sim, leader)
         sim.run_until(lambda: replica(sim, follower, TOPIC) is not old)
         sim.run_until(lambda: replica(sim, follower, TOPIC).unsynced == 0)
         acked = replica(sim, leader, TOPIC).raft.progress[old.id].match

@@ -3,17 +3,9 @@
 import pytest
 
 from raftline.testing import SimCluster, cluster
-from raftline.testing.world import SimLane
-from tests.unit.node.whole import answer_of, lead, node, replica, shard_of
+from tests.unit.node.whole import answer_of, lead, node, replica, shard_of, stall_segments
 
 TOPIC = "orders"
-
-
-def stall_segments(sim: SimCluster, name: str, for_ms: float) -> None:
-    """Let the segment lane of a node do nothing for a while; the sync lane goes on."""
-    lane = node(sim, name)._segment_lane
-    assert isinstance(lane, SimLane)
-    lane.stalled_until_ms = sim.now_ms + for_ms
 
 
 def orders(sim: SimCluster) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from raftline.node.node import Node
 from raftline.node.partition import PartitionHost
 from raftline.node.replica import Replica
 from raftline.testing import SimCluster
+from raftline.testing.world import SimLane
 
 
 def node(sim: SimCluster, name: str) -> Node:
@@ -51,6 +52,13 @@ def _leads(sim: SimCluster, topic: str) -> str:
         if found is not None and found.is_leader:
             return name
     return ""
+
+
+def stall_segments(sim: SimCluster, name: str, for_ms: float) -> None:
+    """Let the segment lane of a node do nothing for a while; the sync lane goes on."""
+    lane = node(sim, name)._segment_lane
+    assert isinstance(lane, SimLane)
+    lane.stalled_until_ms = sim.now_ms + for_ms
 
 
 def answer_of(sim: SimCluster, call: Callable[[Callable[[object], None]], None]) -> object:

@@ -1,0 +1,127 @@
+"""Seats: what the catalog wants of a node. B1-B4."""
+
+import msgspec
+
+from raftline.model.errors import RaftlineError
+from raftline.node.seats import BALANCE_AFTER_MS
+from raftline.testing import SimCluster, cluster
+from tests.unit.node.whole import lead, node, replica, shard_of
+
+TOPIC = "orders"
+
+
+def orders(sim: SimCluster) -> tuple[str, list[str]]:
+    sim.create_topic(TOPIC, partitions=1)
+    sim.append(TOPIC, [b"one"])
+    sim.advance("1s")
+    return lead(sim, TOPIC)
+
+
+def test_after_a_start_no_replica_is_opened_before_a_leader_confirmed_the_catalog() -> None:
+    """B1: an old catalog may name a replica that was here and voted."""
+    with cluster(nodes=3, seed=81) as sim:
+        _, (follower, _) = orders(sim)
+        shard = shard_of(sim, TOPIC)
+        sim.kill(follower)
+        disk = sim.host(follower).disk
+        disk.remove_tree(f"shards/{shard}")  # as if it had been deleted for good meanwhile
+        disk.sync_dir("shards")
+        for other in sim.nodes:
+            if other != follower:
+                sim.cut(follower, other)
+        sim.start(follower)
+        sim.advance("5s")
+        assert node(sim, follower).catalog_machine.shards[shard].topic == TOPIC
+        assert node(sim, follower).shards.known(shard) == 0
+        sim.heal()
+        sim.run_until(lambda: node(sim, follower).shards.known(shard) > 0, "20s")
+
+
+def test_a_moved_replica_is_deleted_only_after_its_leader_says_it_is_out() -> None:
+    """B2."""
+    with cluster(nodes=4, seed=82) as sim:
+        leader, others = orders(sim)
+        source = others[0]
+        target = next(name for name in sim.nodes if name not in (leader, *others))
+        moved = replica(sim, source, TOPIC)
+        asked = sim.command(
+            "cluster.move", topic=TOPIC, partition=0, from_node=source, to_node=target
+        )
+        assert asked["index"]
+
+        def is_in() -> bool:
+            conf = replica(sim, lead(sim, TOPIC)[0], TOPIC).conf
+            return moved.id in (*conf.voters, *conf.voters_outgoing)
+
+        while is_in():
+            assert node(sim, source).shards.get(moved.shard) is moved
+            sim.advance("50ms")
+        sim.run_until(lambda: node(sim, source).shards.get(moved.shard) is None, "30s")
+        sim.advance("5s")
+        assert sim.verify().identical
+
+
+def ask_member(sim: SimCluster, name: str, shard: int, asked: int) -> list[object]:
+    heard: list[object] = []
+    body = memoryview(msgspec.msgpack.encode((shard, asked)))
+    node(sim, name).seats._on_member(body, 1_000, heard.append)
+    return heard
+
+
+def test_a_leader_without_a_majority_tells_nobody_that_it_is_out() -> None:
+    """B2: its configuration may be one of the past."""
+    with cluster(nodes=3, seed=83) as sim:
+        leader, _ = orders(sim)
+        shard = shard_of(sim, TOPIC)
+        heard = ask_member(sim, leader, shard, 12345)
+        sim.advance("1s")
+        assert heard == [b"out"]
+        sim.isolate(leader)
+        heard = ask_member(sim, leader, shard, 12345)
+        sim.advance("5s")
+        assert len(heard) == 1
+        assert isinstance(heard[0], RaftlineError)
+
+
+def test_a_replica_out_of_service_is_replaced_where_the_rest_is_a_majority() -> None:
+    with cluster(nodes=3, seed=84) as sim:
+        _, (follower, _) = orders(sim)
+        old = replica(sim, follower, TOPIC)
+        node(sim, follower).shards.stop_replica(old, "a test")
+        sim.run_until(
+            lambda: (
+                (new := node(sim, follower).shards.get(old.shard)) is not None
+                and new.id in replica(sim, lead(sim, TOPIC)[0], TOPIC).conf.voters
+            ),
+            "30s",
+        )
+        assert replica(sim, follower, TOPIC).id > old.id
+        assert node(sim, follower).shards.quarantined == {}
+
+
+def test_where_the_rest_is_no_majority_nothing_is_automatic() -> None:
+    """B3."""
+    with cluster(nodes=2, seed=85) as sim:
+        sim.create_topic(TOPIC, partitions=1, replication_factor=2)
+        sim.append(TOPIC, [b"one"])
+        _, (follower,) = lead(sim, TOPIC)
+        old = replica(sim, follower, TOPIC)
+        node(sim, follower).shards.stop_replica(old, "a test")
+        sim.advance("20s")
+        assert node(sim, follower).shards.quarantined[old.shard][0] == old.id
+
+
+def test_leadership_goes_back_to_the_preferred_leader_when_it_has_been_well() -> None:
+    """B4: not at once, or a flapping node would move it to and fro."""
+    with cluster(nodes=3, seed=86) as sim:
+        orders(sim)
+        row = node(sim, "node-1").catalog_machine.shards[shard_of(sim, TOPIC)]
+        preferred = sim.name_of(row.replicas[0] >> 24)
+        sim.kill(preferred)
+        sim.advance("3s")
+        second, _ = lead(sim, TOPIC)
+        assert second != preferred
+        sim.start(preferred)
+        sim.advance(BALANCE_AFTER_MS / 2_000)
+        assert lead(sim, TOPIC)[0] == second
+        sim.run_until(lambda: lead(sim, TOPIC)[0] == preferred, "30s")

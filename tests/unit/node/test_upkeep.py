@@ -1,0 +1,109 @@
+"""Upkeep: ticks after a late turn, and a disk that fills. V1-V3."""
+
+import pytest
+
+from raftline.model.errors import DiskFull
+from raftline.testing import SimCluster, cluster
+from tests.unit.node.whole import lead, node, replica
+
+TOPIC = "orders"
+
+
+def orders(sim: SimCluster) -> tuple[str, list[str]]:
+    sim.create_topic(TOPIC, partitions=1)
+    sim.append(TOPIC, [b"one"])
+    sim.advance("1s")
+    return lead(sim, TOPIC)
+
+
+def test_a_late_turn_drains_sockets_first_and_makes_up_no_ticks() -> None:
+    """V1: a follower that was stopped for a minute finds its leader alive."""
+    with cluster(nodes=3, seed=91) as sim:
+        leader, (follower, _) = orders(sim)
+        term = replica(sim, leader, TOPIC).raft.term
+        for _ in range(5):
+            sim.pause(follower)
+            sim.append(TOPIC, [b"more"])
+            sim.advance("2s")
+            sim.resume(follower)
+            sim.advance("300ms")
+        assert replica(sim, follower, TOPIC).raft.term == term
+        assert lead(sim, TOPIC)[0] == leader
+
+
+def test_the_tick_after_a_late_turn_comes_after_what_the_sockets_hold() -> None:
+    """V1: one tick, and not in the late turn itself."""
+    with cluster(nodes=3, seed=96) as sim:
+        _, (follower, _) = orders(sim)
+        ours, upkeep = replica(sim, follower, TOPIC), node(sim, follower).upkeep
+        sim.isolate(follower)
+        sim.advance("150ms")
+        before = ours.raft.election_elapsed
+        upkeep._tick_due -= 10_000
+        upkeep._tick()
+        assert ours.raft.election_elapsed == before
+        sim.advance(0)
+        assert ours.raft.election_elapsed == before + 1
+
+
+def fill_disk(sim: SimCluster, name: str) -> None:
+    """Leave less than the floor of free space on a host."""
+    disk = sim.host(name).disk
+    free, total = disk.space()
+    ballast = disk.open("ballast", create=True)
+    ballast.allocate(free - total // 50)
+
+
+def empty_disk(sim: SimCluster, name: str) -> None:
+    sim.host(name).disk.remove("ballast")
+
+
+def test_a_leader_with_a_full_disk_hands_over_and_appends_go_on() -> None:
+    """V2."""
+    with cluster(nodes=3, seed=92) as sim:
+        leader, _ = orders(sim)
+        fill_disk(sim, leader)
+        sim.run_until(lambda: lead(sim, TOPIC)[0] != leader, "10s")
+        assert sim.append(TOPIC, [b"two"], via=leader).base_offset == 1
+        assert "full" in node(sim, leader).reason
+        assert not replica(sim, leader, TOPIC).is_closed
+
+
+def test_where_no_majority_has_room_appends_are_refused_and_the_rest_goes_on() -> None:
+    """V2: reads, trims and elections; and appends again once there is room."""
+    with cluster(nodes=3, seed=93) as sim:
+        orders(sim)
+        for name in sim.nodes[:2]:
+            fill_disk(sim, name)
+        sim.advance("5s")
+        with pytest.raises(DiskFull):
+            sim.append(TOPIC, [b"two"])
+        assert [m.value for m in sim.read_all(TOPIC)] == [b"one"]
+        sim.trim(TOPIC, 0, 1)
+        for name in sim.nodes[:2]:
+            empty_disk(sim, name)
+        sim.advance("5s")
+        assert sim.append(TOPIC, [b"two"]).base_offset == 1
+
+
+def test_a_node_that_cannot_measure_its_space_is_not_taken_for_full() -> None:
+    with cluster(nodes=3, seed=94) as sim:
+        leader, others = orders(sim)
+        for name in others:
+            node(sim, name).upkeep.free_bytes = node(sim, name).upkeep.total_bytes = -1
+            node(sim, name).upkeep.measure_space = lambda: None  # type: ignore[method-assign]
+        sim.advance("2s")
+        assert node(sim, leader).upkeep.admission(replica(sim, leader, TOPIC)) is None
+
+
+def test_quiet_shards_have_their_turn_of_housekeeping() -> None:
+    """V3: a checkpoint that is due is made though nothing wakes the shard."""
+    with cluster(nodes=3, seed=95) as sim:
+        leader, _ = orders(sim)
+        sim.advance("4s")
+        ours = replica(sim, leader, TOPIC)
+        assert ours.quiet
+        index = ours.applied_index
+        segments = node(sim, leader).segments
+        sim.run_until(lambda: segments._checkpointed_index.get(ours.shard) == index, "20s")
+        assert ours.quiet
