@@ -5,116 +5,56 @@ the log bytes it lacks, from its own end on if its prefix is the same (topic and
 the machine state of the same index, in chunks, on the second link. When all of it is durable in a
 checkpoint, the replica goes on from there under the same number.
 
-Damaged ranges of a log are refilled by the same means and cost no vote.
+The side that gives is in giving.py. Damaged ranges of a log: repairs.py.
 
 Invariants
     X1  While bytes are fetched the replica applies nothing; given up, what was fetched is cut off.
     X2  The checkpoint that names the new state is durable before the replica goes on from it.
-    X3  At most one catch-up per shard; a lost one is begun again by the leader's next offer. The
-        leader offers again what nobody fetches: the offer was lost, or its receiver died.
+    X3  At most one catch-up per shard; a lost one is begun again by the leader's next offer.
     X4  What was acknowledged stays: entries above the new state that another leader gave meanwhile
         are kept. An offer of a leader that was voted out is not taken.
     X5  A log that was dropped to be filled anew, and that nobody fills, costs the replica its
         place: it can neither apply nor go back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from raftline.machines.partition.machine import PartitionMachine
-from raftline.model.errors import Damaged, NotReady, RaftlineError
+from raftline.model.errors import RaftlineError
 from raftline.model.ids import ReplicaId, node_of
 from raftline.node.catalog import CatalogHost
+from raftline.node.giving import CHUNK_BYTES, Fetch, Fetched, FetchState, SnapshotResult
 from raftline.node.partition import Offer, PartitionHost
-from raftline.node.remote import (
-    VERB_FETCH,
-    VERB_FETCH_STATE,
-    VERB_RANGE,
-    VERB_SNAPSHOT_FAILED,
-    Answer,
-    Reply,
-)
+from raftline.node.remote import VERB_FETCH, VERB_FETCH_STATE, VERB_SNAPSHOT_FAILED, Answer
 from raftline.node.replica import Replica, Start
-from raftline.raft.progress import ProgressState
 from raftline.raft.rpc import Entry, HardState, Rpc, Snapshot
 from raftline.storage.checkpoint import Checkpoint, write_checkpoint
-from raftline.storage.log_words import CHAIN_UNKNOWN, DamagedRange, Exported, LogFault
+from raftline.storage.log_words import CHAIN_UNKNOWN, LogFault
 
 if TYPE_CHECKING:
     from raftline.node.node import Node
 
-CHUNK_BYTES = 1 << 20
 FETCH_TIMEOUT_MS = 5_000
 TRIES = 3
-REPAIR_AGAIN_MS = 1_000
 HOLLOW_MS = 15_000
-OFFER_LOST_MS = 3_000  # without a fetch; a receiver that is only slow ignores the new offer
 
 _pack = msgspec.msgpack.encode
 
 
-class Fetch(msgspec.Struct, frozen=True, array_like=True):
-    """Ask for log bytes of an offer; ``chain`` at ``start`` proves that the prefix is the same."""
-
-    shard: int
-    index: int
-    start: int
-    end: int
-    chain: int  # CHAIN_UNKNOWN: do not check
-
-
-class Fetched(msgspec.Struct, frozen=True, array_like=True):
-    """Log bytes, or the word to drop what is there and begin at ``start``."""
-
-    start: int
-    chain: int
-    at_ms: int
-    reset: bool
-    data: bytes
-
-
-class FetchState(msgspec.Struct, frozen=True, array_like=True):
-    """Ask for a piece of an offer's machine state."""
-
-    shard: int
-    index: int
-    position: int
-
-
-class SnapshotResult(msgspec.Struct, frozen=True, array_like=True):
-    """Tell the leader how a catch-up ended."""
-
-    shard: int
-    replica: int
-    ok: bool
-
-
 class CatchUps:
-    """Fetching and giving of state."""
+    """The replicas being filled here."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
         self._running: dict[int, CatchUp] = {}
-        self._repairing: set[tuple[int, int]] = set()
-        self._fetched_mono: dict[int, float] = {}  # as leader: shard -> last sign of a fetch
         self._hollow_mono: dict[int, float] = {}  # shard -> since when nobody fills it
-        self._failures: dict[tuple[int, int], int] = {}
-
-    def serve(self) -> None:
-        """Answer other nodes."""
-        remote = self._node.remote
-        remote.handle(VERB_FETCH, self._on_fetch)
-        remote.handle(VERB_FETCH_STATE, self._on_fetch_state)
-        remote.handle(VERB_SNAPSHOT_FAILED, self._on_result)
-        remote.handle(VERB_RANGE, self._on_range)
 
     def busy(self, shard: int) -> bool:
         """Say whether a shard is being filled."""
         return shard in self._running
-
-    # ------------------------------------------------------------------ receiving
 
     def offered(self, replica: Replica, rpc: Rpc) -> None:
         """The leader's core offers a snapshot. X3."""
@@ -143,23 +83,6 @@ class CatchUps:
         source = node_of(ReplicaId(rpc.sender))
         self._tell(source, SnapshotResult(shard, rpc.to, ok=False))
 
-    def watch(self, replica: Replica, now: float) -> None:
-        """As a shard's leader: make an offer again that nobody fetches. X3."""
-        waiting = [
-            other
-            for other, progress in replica.raft.progress.items()
-            if progress.state == ProgressState.SNAPSHOT
-        ]
-        if not waiting:
-            self._fetched_mono.pop(replica.shard, None)
-            return
-        if now - self._fetched_mono.setdefault(replica.shard, now) < OFFER_LOST_MS:
-            return
-        self._fetched_mono[replica.shard] = now
-        for other in waiting:
-            self._node.log("info", "replica.offer_lost", shard=replica.name, replica=other)
-            replica.snapshot_ended(other, ok=False)
-
     def look_after(self, replica: Replica, now: float) -> None:
         """As any replica: give a hollow one up that its leader offers nothing. X5."""
         if not replica.hollow or replica.shard in self._running or not replica.raft.leader:
@@ -171,7 +94,6 @@ class CatchUps:
         """The replica went away under a catch-up."""
         self._running.pop(shard, None)
         self._hollow_mono.pop(shard, None)
-        self._fetched_mono.pop(shard, None)
 
     def _ended(self, catch_up: "CatchUp", *, ok: bool) -> None:
         if self._running.get(catch_up.replica.shard) is catch_up:
@@ -185,147 +107,6 @@ class CatchUps:
     def _tell(self, node: int, result: SnapshotResult) -> None:
         body = [_pack(result)]
         self._node.remote.call(node, VERB_SNAPSHOT_FAILED, body, FETCH_TIMEOUT_MS, _ignore)
-
-    # ------------------------------------------------------------------ giving
-
-    def _on_result(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
-        result = msgspec.msgpack.decode(body, type=SnapshotResult)
-        replica = self._node.shards.get(result.shard)
-        if replica is not None and replica.is_leader:
-            replica.snapshot_ended(result.replica, ok=result.ok)
-        reply(b"")
-
-    def _on_fetch(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
-        fetch = msgspec.msgpack.decode(body, type=Fetch)
-        self._fetched_mono[fetch.shard] = self._node.clock.mono_ms()
-        replica = self._node.shards.get(fetch.shard)
-        host = replica.host if replica is not None else None
-        if not isinstance(host, PartitionHost) or host.offered_state(fetch.index) is None:
-            reply(NotReady(f"there is no offer at {fetch.index} any more"))
-            return
-        log = host.log
-        start, end = fetch.start, fetch.end
-        log_end = log.log_end
-        from_start = log.export_job(log.log_start, 1)  # a trim may be inside a batch
-        chain_job = log.chain_job(start)
-        export_job = log.export_job(start, CHUNK_BYTES, end)
-
-        def job() -> Fetched:
-            first = from_start()
-            if not first.start <= start <= log_end or fetch.chain not in (
-                CHAIN_UNKNOWN,
-                chain_job(),
-            ):
-                return Fetched(first.start, first.chain_start, 0, True, b"")
-            if start >= end:
-                return Fetched(start, CHAIN_UNKNOWN, 0, False, b"")
-            got = export_job()
-            return Fetched(got.start, got.chain_start, got.at_ms, False, got.data)
-
-        self._node.segments.run(job, lambda got, error: self._give(host, got, error, reply))
-
-    def _give(
-        self,
-        host: PartitionHost,
-        got: msgspec.Struct | None,
-        error: BaseException | None,
-        reply: Reply,
-    ) -> None:
-        if got is not None:
-            reply(_pack(got))
-        elif isinstance(error, DamagedRange):
-            reply(self._node.segments.damaged(host, error))
-        else:
-            reply(NotReady(f"{host.name}: {error}"))
-
-    def _on_fetch_state(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
-        fetch = msgspec.msgpack.decode(body, type=FetchState)
-        self._fetched_mono[fetch.shard] = self._node.clock.mono_ms()
-        replica = self._node.shards.get(fetch.shard)
-        host = replica.host if replica is not None else None
-        state = None
-        if isinstance(host, PartitionHost | CatalogHost):
-            state = host.offered_state(fetch.index)
-        if state is None:
-            reply(NotReady(f"there is no offer at {fetch.index} any more"))
-        else:
-            reply(state[fetch.position : fetch.position + CHUNK_BYTES])
-
-    # ------------------------------------------------------------------ repairing
-
-    def repair(self, host: PartitionHost, start: int, end: int) -> None:
-        """Refill a damaged range of a log from another replica."""
-        replica = host.replica
-        if replica is None or replica.is_closed or (replica.shard, start) in self._repairing:
-            return
-        others = [node_of(ReplicaId(r)) for r in (*replica.conf.voters, *replica.conf.learners)]
-        nodes = [n for n in others if n != self._node.id and self._node.peers.is_live(n)]
-        if not nodes:
-            self._node.log("error", "log.no_source", partition=host.name, start=start, end=end)
-            return
-        self._repairing.add((replica.shard, start))
-        self._ask_range(host, start, end, nodes)
-
-    def _ask_range(self, host: PartitionHost, start: int, end: int, nodes: Sequence[int]) -> None:
-        replica = host.replica
-        assert replica is not None
-        key = (replica.shard, start)
-        if not nodes or replica.is_closed:
-            self._not_repaired(host, replica, key)
-            return
-
-        def answered(answer: Answer) -> None:
-            if isinstance(answer, RaftlineError):
-                self._ask_range(host, start, end, nodes[1:])
-            else:
-                self._node.segments.run(host.log.repair_job(start, end, answer), repaired)
-
-        def repaired(left: object, error: BaseException | None) -> None:
-            if error is not None or left:
-                self._node.log(
-                    "warning",
-                    "log.repair_failed",
-                    partition=host.name,
-                    start=start,
-                    reason=str(error or left),
-                )
-                self._ask_range(host, start, end, nodes[1:])
-                return
-            self._repairing.discard(key)
-            self._failures.pop(key, None)
-            self._node.log("info", "log.repaired", partition=host.name, start=start, end=end)
-
-        body = [_pack((replica.shard, start, end))]
-        self._node.remote.call(nodes[0], VERB_RANGE, body, FETCH_TIMEOUT_MS, answered, bulk=True)
-
-    def _not_repaired(self, host: PartitionHost, replica: Replica, key: tuple[int, int]) -> None:
-        """Try again later; a range nobody can give costs the replica its place."""
-        self._failures[key] = self._failures.get(key, 0) + 1
-        self._node.clock.call_later(REPAIR_AGAIN_MS, lambda: self._repairing.discard(key))
-        if self._failures[key] < TRIES or replica.is_closed or len(replica.conf.voters) < 3:
-            return
-        del self._failures[key]
-        reason = f"{host.name}@{key[1]} is damaged and no other replica has those bytes any more"
-        self._node.shards.stop_replica(replica, reason)
-
-    def _on_range(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
-        shard, start, end = msgspec.msgpack.decode(body, type=tuple[int, int, int])
-        replica = self._node.shards.get(shard)
-        host = replica.host if replica is not None else None
-        if not isinstance(host, PartitionHost) or host.log.log_end < end:
-            reply(NotReady(f"shard {shard} does not reach {end} here"))
-            return
-        job = host.log.export_job(start, 1 << 30, end)
-
-        def exported(got: Exported | None, error: BaseException | None) -> None:
-            if got is not None and (got.start, got.end) == (start, end):
-                reply(got.data)
-            elif isinstance(error, DamagedRange):
-                reply(Damaged(f"{host.name}@{start}", str(error)))
-            else:
-                reply(NotReady(f"{host.name}: [{start}, {end}) cannot be given: {error}"))
-
-        self._node.segments.run(job, exported)
 
 
 class CatchUp:

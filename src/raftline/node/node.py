@@ -35,6 +35,7 @@ from raftline.node.catalog import CatalogHost
 from raftline.node.catch_up import CatchUps
 from raftline.node.elections import Elections
 from raftline.node.founding import AdmitRequest, Founding
+from raftline.node.giving import Giving
 from raftline.node.identity import Identity, load_identity, not_ours
 from raftline.node.log_time import ClusterTime
 from raftline.node.partition import Applied, CommandProposal
@@ -42,6 +43,7 @@ from raftline.node.peers import Peers
 from raftline.node.ports import Clock, Lane, Rng
 from raftline.node.recovery import Recovery
 from raftline.node.remote import Remote
+from raftline.node.repairs import Repairs
 from raftline.node.replica import Replica
 from raftline.node.router import Router
 from raftline.node.seats import Seats
@@ -232,7 +234,9 @@ class Node(NodeCalls):
             self.peers.is_live,
         )
         self.catch_ups = CatchUps(self)
-        self.segments.repairer = self.catch_ups
+        self.giving = Giving(self)
+        self.repairs = Repairs(self)
+        self.segments.repairer = self.repairs
         self.admin = Admin(self)
         self.verifier = Verifier(self)
         self.recovery = Recovery(self)
@@ -249,7 +253,8 @@ class Node(NodeCalls):
             request=self.admit_request(),
             on_member=self._became_member,
         )
-        for part in (self, self.admin, self.verifier, self.catch_ups, self.recovery):
+        parts = (self, self.admin, self.verifier, self.giving, self.repairs, self.recovery)
+        for part in parts:
             part.serve()
 
     def serve(self) -> None:
@@ -624,6 +629,7 @@ class Node(NodeCalls):
         self._keep_place(replica)
         if replica.is_closed:
             self.catch_ups.closed(shard)
+            self.giving.closed(shard)
             if replica.raft.leader == replica.id and not self.is_stopping:
                 self._resign(replica)
         if shard == CATALOG_SHARD:

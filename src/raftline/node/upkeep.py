@@ -175,7 +175,7 @@ class Upkeep:
             self._node.catch_ups.look_after(replica, now)
             if replica.is_leader and not replica.is_closed:
                 self._node.seats.mend(replica)
-                self._node.catch_ups.watch(replica, now)
+                self._node.giving.watch(replica, now)
         self._relieve_wal()
         self._node.segments.release_wal()
         self._node.seats.confirm()
