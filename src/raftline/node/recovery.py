@@ -95,6 +95,7 @@ class Recovery:
         alone = ConfState(voters=(replica.id,))
         node.log("warning", "shard.forced", shard=replica.name, replica=replica.id)
         build = replica.host.checkpoint()
+        replica.frozen = True  # no other checkpoint, with the old configuration, may follow ours
         directory = replica.host.directory
 
         def job() -> Checkpoint:
@@ -103,7 +104,9 @@ class Recovery:
             return checkpoint
 
         def written(made: Checkpoint | None, error: BaseException | None) -> None:
-            if made is None or replica.is_closed or replica.applied_index != made.index:
+            if made is None or replica.is_closed:
+                if not replica.is_closed:
+                    replica.thaw()
                 reply(NotReady(f"{replica.name} could not be forced: {error}"))
                 return
             self._go_on(replica, made, alone)

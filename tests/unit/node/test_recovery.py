@@ -1,0 +1,75 @@
+"""Recovery after the loss of a majority."""
+
+from raftline.storage.checkpoint import load_checkpoint
+from raftline.testing import SimCluster, cluster
+from tests.unit.node.whole import answer_of, lead, node, replica, stall_segments
+
+TOPIC = "orders"
+
+
+def survivor(sim: SimCluster) -> str:
+    """Return the one node that is left of three."""
+    sim.create_topic(TOPIC, partitions=1)
+    for number in range(3):
+        sim.append(TOPIC, [b"%d" % number])
+    leader, others = lead(sim, TOPIC)
+    sim.advance("1s")
+    sim.kill(leader)
+    sim.kill(others[1])
+    sim.advance("3s")
+    return others[0]
+
+
+def test_the_survivor_goes_on_alone_though_a_checkpoint_falls_due_meanwhile() -> None:
+    """The later checkpoint would write the lost configuration over the new one."""
+    with cluster(nodes=3, seed=101) as sim:
+        name = survivor(sim)
+        ours, target = replica(sim, name, TOPIC), node(sim, name)
+        stall_segments(sim, name, 100)
+        heard: list[object] = []
+        target.recovery.force(ours.shard, heard.append)
+        if target.segments.checkpoint_due(ours, 1 << 62, 0):
+            target.segments.checkpoint(ours)
+        sim.run_until(lambda: bool(heard))
+        assert heard == [b""]
+        sim.advance("5ms")
+        stored = load_checkpoint(
+            sim.host(name).disk,
+            f"shards/{ours.shard}",
+            cluster=target.identity.cluster,
+            shard=ours.shard,
+        ).checkpoint
+        assert stored is not None
+        assert stored.conf_state.voters == (ours.id,)
+        sim.run_until(lambda: replica(sim, name, TOPIC).is_leader)
+        assert not replica(sim, name, TOPIC).frozen
+
+
+def test_a_shard_with_a_majority_is_not_forced() -> None:
+    with cluster(nodes=3, seed=102) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        sim.append(TOPIC, [b"one"])
+        _, (follower, _) = lead(sim, TOPIC)
+        ours = replica(sim, follower, TOPIC)
+        answer = answer_of(sim, lambda done: node(sim, follower).recovery.force(ours.shard, done))
+        assert getattr(answer, "code", "") == "invalid_argument"
+        assert replica(sim, follower, TOPIC) is ours
+
+
+def test_a_failed_forcing_leaves_the_replica_as_it_was() -> None:
+    with cluster(nodes=3, seed=103) as sim:
+        name = survivor(sim)
+        ours = replica(sim, name, TOPIC)
+        sim.host(name).disk.fail_writes(f"shards/{ours.shard}")
+        answer = answer_of(sim, lambda done: node(sim, name).recovery.force(ours.shard, done))
+        assert getattr(answer, "code", "") == "not_ready"
+        assert replica(sim, name, TOPIC) is ours
+        assert not ours.frozen
+
+
+def test_the_whole_cluster_goes_on_from_what_is_left() -> None:
+    with cluster(nodes=3, seed=104) as sim:
+        name = survivor(sim)
+        sim.command("cluster.recover", via=name, timeout="20s", accept_loss=True)
+        assert sim.append(TOPIC, [b"after"], via=name, timeout="10s").base_offset == 3
+        assert [m.value for m in sim.read_all(TOPIC, via=name)] == [b"0", b"1", b"2", b"after"]
