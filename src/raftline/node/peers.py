@@ -33,7 +33,6 @@ class Peer:
         "gone",
         "heard_mono",
         "heartbeat",
-        "live_mono",
         "node",
         "process",
         "redial_ms",
@@ -50,7 +49,6 @@ class Peer:
         self.dialing: set[str] = set()
         self.heartbeat: Heartbeat | None = None
         self.heard_mono = float("-inf")
-        self.live_mono = float("-inf")  # since when it has been heard without a gap
         self.silent = True
         self.gone = False
         self.redial_ms = REDIAL_MS
@@ -104,7 +102,7 @@ class Peers:
         old = self._by_node.get(node)
         if old is not None and old is not peer:  # the node moved to another address
             peer.heartbeat, peer.heard_mono = old.heartbeat, old.heard_mono
-            peer.live_mono, peer.silent = old.live_mono, old.silent
+            peer.silent = old.silent
             old.silent = True  # what was heard of it goes on there
             self.drop(old.address)
         peer.node = node
@@ -228,7 +226,6 @@ class Peers:
         peer.silent = False
         self._time.heard(heartbeat.node, heartbeat.wall_ms)
         if was_silent or restarted:
-            peer.live_mono = peer.heard_mono
             self._on_heard(heartbeat.node, restarted)
 
     def beat(self, heartbeat: Heartbeat) -> None:

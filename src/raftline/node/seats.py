@@ -10,7 +10,6 @@ Rules
     B2  A replica the catalog no longer names stays until its shard's leader, confirmed by a
         majority, says it is out of the configuration.
     B3  Where the rest of a shard is no majority, nothing is automatic.
-    B4  Leadership goes back to a shard's preferred leader, so that it is spread as placed.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 LEVEL_ENTRIES = 256  # a learner this near to the end is level
 MEMBER_ASK_MS = 2_000
 ASK_TIMEOUT_MS = 3_000
-BALANCE_MS = 200  # between two leaderships given back
-BALANCE_AFTER_MS = 10_000  # a node must have been well for so long
 
 
 class Seats:
@@ -50,7 +47,6 @@ class Seats:
         self._asking_replace: set[int] = set()
         self._admitting = False
         self._confirming = False
-        self._balanced_mono = 0.0
         self.is_fresh = False  # the catalog here is as new as our start
 
     def serve(self) -> None:
@@ -184,7 +180,6 @@ class Seats:
             level=self.level(replica),
         )
         if step is None:
-            self._prefer(replica, row.replicas[0])
             return
         if isinstance(step, HandOver):
             replica.transfer(ReplicaId(step.to))
@@ -193,20 +188,6 @@ class Seats:
                 "info", "membership.changing", shard=replica.name, change=str(step.changes)
             )
             replica.change_conf(step)
-
-    def _prefer(self, replica: Replica, preferred: ReplicaId) -> None:
-        """Give leadership back to the preferred leader once its node is well, one at a time. B4."""
-        node = self._node
-        now = node.clock.mono_ms()
-        peer = node.peers.get(node_of(preferred))
-        if preferred == replica.id or peer is None or peer.heartbeat is None:
-            return
-        if now - self._balanced_mono < BALANCE_MS or now - peer.live_mono < BALANCE_AFTER_MS:
-            return
-        if peer.silent or not peer.heartbeat.healthy or not self.level(replica)(preferred):
-            return
-        self._balanced_mono = now
-        replica.transfer(preferred)
 
     @staticmethod
     def level(replica: Replica) -> Callable[[int], bool]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from raftline.node.node import Node
 
 EXPIRE_MS = 50
+HAND_OVER_MS = 3_000  # between two tries to give all leaderships away
 HOUSEKEEPING_MS = 200
 RETENTION_MS = 5_000
 SPACE_MS = 1_000
@@ -48,6 +49,7 @@ class Upkeep:
         self._node = node
         self._tick_due = self._started_mono = 0.0
         self._retention_mono = self._space_mono = 0.0
+        self._handed_mono = float("-inf")
         self._leading = 0  # shards, counted now and then
         self._kept_round = self._scrub_at = 0
         self._kept_version = -1  # of the catalog, at the last housekeeping
@@ -100,7 +102,9 @@ class Upkeep:
             and (beat := peer.heartbeat) is not None
             and 0 <= beat.free_bytes < ratio * beat.total_bytes  # -1: it could not measure
         }
-        if not healthy:
+        now = self._node.clock.mono_ms()
+        if not healthy and now - self._handed_mono >= HAND_OVER_MS:
+            self._handed_mono = now  # a hand-over that fails holds appends up: not at once again
             self._hand_over_all()
 
     def _hand_over_all(self) -> None:

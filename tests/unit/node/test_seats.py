@@ -1,9 +1,8 @@
-"""Seats: what the catalog wants of a node. B1-B4."""
+"""Seats: what the catalog wants of a node. B1-B3."""
 
 import msgspec
 
 from raftline.model.errors import RaftlineError
-from raftline.node.seats import BALANCE_AFTER_MS
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import lead, node, replica, shard_of
 
@@ -109,19 +108,3 @@ def test_where_the_rest_is_no_majority_nothing_is_automatic() -> None:
         node(sim, follower).shards.stop_replica(old, "a test")
         sim.advance("20s")
         assert node(sim, follower).shards.quarantined[old.shard][0] == old.id
-
-
-def test_leadership_goes_back_to_the_preferred_leader_when_it_has_been_well() -> None:
-    """B4: not at once, or a flapping node would move it to and fro."""
-    with cluster(nodes=3, seed=86) as sim:
-        orders(sim)
-        row = node(sim, "node-1").catalog_machine.shards[shard_of(sim, TOPIC)]
-        preferred = sim.name_of(row.replicas[0] >> 24)
-        sim.kill(preferred)
-        sim.advance("3s")
-        second, _ = lead(sim, TOPIC)
-        assert second != preferred
-        sim.start(preferred)
-        sim.advance(BALANCE_AFTER_MS / 2_000)
-        assert lead(sim, TOPIC)[0] == second
-        sim.run_until(lambda: lead(sim, TOPIC)[0] == preferred, "30s")
