@@ -32,7 +32,7 @@ from raftline.transport.rpcs import (
 if TYPE_CHECKING:
     from raftline.node.node import Node
 
-EXPIRE_MS = 100
+EXPIRE_MS = 50
 HAND_OVER_MS = 3_000  # between two tries to give all leaderships away
 HOUSEKEEPING_MS = 200
 RETENTION_MS = 5_000
