@@ -32,8 +32,6 @@ from raftline.model.errors import (
     RaftlineError,
     TimedOut,
     TopicExists,
-    UnknownPartition,
-    UnknownTopic,
 )
 from raftline.model.ids import CATALOG_SHARD, NodeId, ReplicaId, ShardId, node_of
 from raftline.model.settings import check_settings
@@ -131,12 +129,7 @@ class Admin:
         shard = arguments.get("shard")
         if not isinstance(shard, int):
             topic, partition = _text(arguments, "topic", "name"), _number(arguments, "partition")
-            row = self._node.catalog_machine.topics.get(topic)
-            if row is None:
-                raise UnknownTopic(topic)
-            if not 0 <= partition < len(row.shards):
-                raise UnknownPartition(topic, partition, len(row.shards))
-            shard = row.shards[partition]
+            shard = self._node.catalog_machine.shard_of(topic, partition).id
         self._send(
             shard,
             name,
