@@ -12,7 +12,7 @@ from raftline.testing.sim import Plan, Report, run_seed
 from tests.simulation import planted, story
 from tests.simulation.story import Story
 
-SEEDS_MAX = 16
+SEEDS_MAX = 8
 CALM = ("delay", "drop", "transfer", "kill", "pause")
 
 BY_SEED = [
