@@ -1,0 +1,1 @@
+"""Work groups: who may have which message, how often it was tried, and what became of it."""
