@@ -84,6 +84,21 @@ class Calls(Protocol):
         """
         ...
 
+    def ask(
+        self,
+        topic: str,
+        partition: int,
+        name: str,
+        arguments: dict[str, object],
+        timeout_ms: int,
+        done: Callable[[dict[str, object] | RaftlineError], None],
+    ) -> None:
+        """Ask the leader of a partition, linearizably; repeated when an answer got lost.
+
+        Names are those that parts of the node added (node/questions.py).
+        """
+        ...
+
     def verify(self, timeout_ms: int, done: Callable[[Verified | RaftlineError], None]) -> None:
         """Compare the digests of all replicas of all shards."""
         ...

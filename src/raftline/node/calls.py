@@ -162,7 +162,7 @@ class NodeCalls:
         timeout_ms: int,
         done: AppendDone,
     ) -> None:
-        shard = self._locate(topic, partition)
+        shard = self.locate(topic, partition)
         if isinstance(shard, UnknownTopic) and self._node.settings.topics.auto_create:
             deadline = self._clock.mono_ms() + timeout_ms
 
@@ -216,7 +216,8 @@ class NodeCalls:
             lambda answer: reply(answer if isinstance(answer, RaftlineError) else _pack(answer)),
         )
 
-    def _locate(self, topic: str, partition: int) -> int | RaftlineError:
+    def locate(self, topic: str, partition: int) -> int | RaftlineError:
+        """Return the shard of a partition, or why there is none."""
         node = self._node
         if not node.is_ready:
             return NotReady(node.reason)
@@ -300,7 +301,7 @@ class NodeCalls:
         limits = self._node.settings.limits
         bytes_max = max(1, min(bytes_max, limits.reply_bytes_max))
         wait_ms = max(0, min(wait_ms, limits.wait_ms_max, timeout_ms))
-        shard = self._locate(topic, partition)
+        shard = self.locate(topic, partition)
         if isinstance(shard, RaftlineError):
             done(shard)
             return
@@ -381,7 +382,7 @@ class NodeCalls:
         done: Callable[[Looked | RaftlineError], None],
     ) -> None:
         """Find the first message with a timestamp at or after ``time_ms``."""
-        shard = self._locate(topic, partition)
+        shard = self.locate(topic, partition)
         if isinstance(shard, RaftlineError):
             done(shard)
             return
@@ -441,6 +442,18 @@ class NodeCalls:
     ) -> None:
         """Run an administrative command anywhere in the cluster."""
         self._node.admin.run(name, arguments, timeout_ms, done)
+
+    def ask(
+        self,
+        topic: str,
+        partition: int,
+        name: str,
+        arguments: dict[str, object],
+        timeout_ms: int,
+        done: Callable[[dict[str, object] | RaftlineError], None],
+    ) -> None:
+        """Ask the leader of a partition (questions.py)."""
+        self._node.questions.ask(topic, partition, name, arguments, timeout_ms, done)
 
     def verify(self, timeout_ms: int, done: Callable[[Verified | RaftlineError], None]) -> None:
         """Compare the digests of all replicas of all shards."""

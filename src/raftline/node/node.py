@@ -41,6 +41,7 @@ from raftline.node.log_time import ClusterTime
 from raftline.node.partition import Applied, CommandProposal
 from raftline.node.peers import Peers
 from raftline.node.ports import Clock, Lane, Rng
+from raftline.node.questions import Questions
 from raftline.node.recovery import Recovery
 from raftline.node.remote import Remote
 from raftline.node.repairs import Repairs
@@ -239,6 +240,7 @@ class Node(NodeCalls):
         self.segments.repairer = self.repairs
         self.admin = Admin(self)
         self.verifier = Verifier(self)
+        self.questions = Questions(self)
         self.recovery = Recovery(self)
         self.status_pages = StatusPages(self)
         self.founding = Founding(
@@ -253,7 +255,15 @@ class Node(NodeCalls):
             request=self.admit_request(),
             on_member=self._became_member,
         )
-        parts = (self, self.admin, self.verifier, self.giving, self.repairs, self.recovery)
+        parts = (
+            self,
+            self.admin,
+            self.verifier,
+            self.questions,
+            self.giving,
+            self.repairs,
+            self.recovery,
+        )
         for part in parts:
             part.serve()
 

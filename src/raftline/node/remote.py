@@ -36,6 +36,10 @@ VERB_STATE = 12
 VERB_POSITION = 13
 VERB_FORCE = 14
 VERB_FRESH = 15
+VERB_ASK = 24
+VERB_RECEIVE = 25
+VERB_SETTLE = 26
+VERB_READY = 27
 
 Answer = bytes | RaftlineError
 Reply = Callable[[Answer], None]
