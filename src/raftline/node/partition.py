@@ -440,7 +440,7 @@ class PartitionHost:
         replica = self.replica
         assert replica is not None
         self.applied_bytes = 0
-        state = self.machine.snapshot()
+        state = self.machine.freeze()
         sync = self.log.sync_job()
         head = replica.checkpoint_head()
         identity = self.identity
@@ -452,7 +452,7 @@ class PartitionHost:
                 topic_uuid=identity.topic_uuid,
                 partition=identity.partition,
                 log=sync(),
-                state=state,
+                state=state(),
                 at_ms=at_ms,
                 feature_level=level,
             )

@@ -2,7 +2,7 @@
 
 State
     ``next_offset`` and ``log_start`` (messages are ``[log_start, next_offset)``), log time
-    ``at_ms``, ``feature_level``, the producers.
+    ``at_ms``, ``feature_level``, the producers, and the parts (``parts``): see parts.py.
 
 Commands
     Append (many batches), Trim, SetFeatureLevel, Noop: see commands.py.
@@ -31,13 +31,20 @@ from raftline.machines.partition.commands import (
     decode_append,
     decode_command,
 )
+from raftline.machines.partition.parts import (
+    Freeze,
+    NamedParts,
+    Section,
+    freeze_parts,
+    restore_parts,
+)
 from raftline.machines.partition.producers import Producers, ProducerState
 from raftline.model.batch import NO_PRODUCER
 from raftline.model.errors import CorruptBatch, InvalidArgument, NewerFormat, RaftlineError
 from raftline.model.ids import Offset, TimeMs
 from raftline.model.limits import OFFSET_MAX
 
-SNAPSHOT_FORMAT = 1
+SNAPSHOT_FORMAT = 2
 KNOWN_FLAGS = {1: 0x00}  # feature level -> bits of Append.flags it knows
 
 
@@ -95,12 +102,13 @@ class PartitionState(msgspec.Struct, array_like=True):
     at_ms: int
     feature_level: int
     producers: tuple[int, list[ProducerState]]
+    sections: list[Section] = []
 
 
 class PartitionMachine:
     """The replicated state of one partition."""
 
-    __slots__ = ("at_ms", "feature_level", "log_start", "next_offset", "producers")
+    __slots__ = ("at_ms", "feature_level", "log_start", "next_offset", "parts", "producers")
 
     def __init__(self, feature_level: int = 1) -> None:
         self.next_offset = Offset(0)
@@ -108,6 +116,7 @@ class PartitionMachine:
         self.at_ms = TimeMs(0)
         self.feature_level = feature_level
         self.producers = Producers()
+        self.parts: NamedParts = ()  # the order is part of the snapshot's bytes
 
     def apply(self, index: int, term: int, data: bytes) -> Sequence[Event]:
         """Apply one committed entry and say what happened."""
@@ -152,18 +161,27 @@ class PartitionMachine:
         self.next_offset = Offset(offset)
         return AppendedEntry(index, term, at_ms, outcomes, stored)
 
+    def freeze(self) -> Freeze:
+        """Hold the state as it is now; the callable joins its bytes, off the loop if need be."""
+        join = freeze_parts(self.parts)
+        state = PartitionState(
+            SNAPSHOT_FORMAT,
+            self.next_offset,
+            self.log_start,
+            self.at_ms,
+            self.feature_level,
+            self.producers.state(),
+        )
+
+        def encode() -> bytes:
+            state.sections = join()
+            return msgspec.msgpack.encode(state)
+
+        return encode
+
     def snapshot(self) -> bytes:
         """Return the whole state, canonical."""
-        return msgspec.msgpack.encode(
-            PartitionState(
-                SNAPSHOT_FORMAT,
-                self.next_offset,
-                self.log_start,
-                self.at_ms,
-                self.feature_level,
-                self.producers.state(),
-            )
-        )
+        return self.freeze()()
 
     def restore(self, snapshot: bytes) -> None:
         """Replace the state.
@@ -178,6 +196,7 @@ class PartitionMachine:
         self.next_offset, self.log_start = Offset(state.next_offset), Offset(state.log_start)
         self.at_ms, self.feature_level = TimeMs(state.at_ms), state.feature_level
         self.producers.restore(state.producers)
+        restore_parts(self.parts, state.sections, SNAPSHOT_FORMAT)
 
     def check(self) -> None:
         """Raise if an invariant is broken."""
@@ -190,6 +209,8 @@ class PartitionMachine:
             for first, last, base_offset in batches:
                 count = (last - first) % (1 << 31) + 1
                 assert base_offset + count <= self.next_offset  # P1
+        for _, part in self.parts:
+            part.check()
 
     def digest(self) -> str:
         """Return a short text that is equal for equal states."""
