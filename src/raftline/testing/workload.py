@@ -1,7 +1,6 @@
 """The workload: clients that send, read, look up and trim through random nodes.
 
-Every call is noted in the ``History`` with its beginning and its end. A client is not part of any
-node: when the process it asked dies the call ends as unknown, as a lost connection would.
+Every call is noted in the ``History`` with its beginning and its end (clients.py).
 
 Invariants
     K1  Every batch has a body of its own; only a repeat of the same sequence sends it again.
@@ -12,24 +11,20 @@ Invariants
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from raftline.model.batch import check_batch
-from raftline.model.errors import RaftlineError
 from raftline.testing.batches import seal
+from raftline.testing.clients import Clients
 from raftline.testing.history import BODY_FROM, History, Op, Producer
-from raftline.testing.world import SOCKET, Process
 
 if TYPE_CHECKING:
     from raftline.model.calls import Appended, Looked, ReadReply
     from raftline.testing.cluster import SimCluster
-    from raftline.testing.hosts import Program, SimHost
+    from raftline.testing.hosts import SimHost
 
-A = TypeVar("A")
-
-GIVE_UP_MS = 400.0  # after its timeout a client does not wait longer for a process that hangs
 READ_BYTES = 32 << 10
 RETRIES_MAX = 30
 RETRY_MS = 300.0
@@ -107,13 +102,12 @@ class Workload:
             _Sender(i % self._settings.partitions) for i in range(self._settings.producers)
         ]
         self.topics: list[str] = [self._settings.topic]
-        self._open: dict[int, tuple[Process, Callable[[], None]]] = {}  # by op: who, how to end it
-        cluster.on_end.append(self._process_ended)
+        self._clients = Clients(cluster, rng, history, self._settings.timeout_ms)
 
     @property
     def open(self) -> int:
         """Return how many calls are on their way."""
-        return len(self._open)
+        return self._clients.open
 
     def schedule(self, operations: int, start_ms: float, end_ms: float) -> None:
         """Spread ``operations`` over an interval."""
@@ -127,7 +121,7 @@ class Workload:
 
     def _one(self) -> None:
         settings = self._settings
-        host = self._some_host()
+        host = self._clients.some_host()
         topic, partition = settings.topic, self._rng.randrange(settings.partitions)
         dice = self._rng.randrange(100) - settings.appends
         if dice < 0:
@@ -214,7 +208,7 @@ class Workload:
         self._attempt(host, batch, calm=False, done=ended)
 
     def _insist_again(self, sender: _Sender, batch: _Batch, tries: int) -> None:
-        self._insist(self._some_host(), sender, batch, tries)
+        self._insist(self._clients.some_host(), sender, batch, tries)
 
     def _attempt(
         self,
@@ -223,7 +217,7 @@ class Workload:
         calm: bool,  # noqa: FBT001
         done: Callable[[Op], None] | None,
     ) -> Op:
-        op = self._invoke("append", host, batch.topic, batch.partition)
+        op = self._clients.invoke("append", host, batch.topic, batch.partition)
         op.calm = calm
         op.ident = batch.ident
         op.count = batch.count
@@ -235,7 +229,7 @@ class Workload:
             op.duplicate = answer.duplicate
             self._saw_end(op, answer.base_offset + answer.count)
 
-        self._call(
+        self._clients.call(
             host,
             op,
             lambda node, answer: node.append(
@@ -263,7 +257,7 @@ class Workload:
         done: Callable[[Op], None] | None = None,
     ) -> Op:
         """Read from an offset on: at the asked node's replica (``nearest``), or as chance will."""
-        op = self._invoke("read", host, topic, partition)
+        op = self._clients.invoke("read", host, topic, partition)
         op.calm = calm
         op.offset = offset
         op.linearizable = not nearest and self._rng.randrange(4) == 0
@@ -275,7 +269,7 @@ class Workload:
             op.commit_end = answer.commit_end
             self._saw_end(op, answer.commit_end)
 
-        self._call(
+        self._clients.call(
             host,
             op,
             lambda node, answer: node.read(
@@ -295,7 +289,7 @@ class Workload:
         return op
 
     def _look_up(self, host: "SimHost", topic: str, partition: int) -> None:
-        op = self._invoke("lookup", host, topic, partition)
+        op = self._clients.invoke("lookup", host, topic, partition)
         now_ms = host.wall.now_ms()
         op.time_ms = now_ms - self._rng.randrange(-2_000, 30_000)
 
@@ -303,7 +297,7 @@ class Workload:
             op.offset = answer.offset
             op.commit_end = answer.commit_end
 
-        self._call(
+        self._clients.call(
             host,
             op,
             lambda node, answer: node.look_up_time(
@@ -317,9 +311,9 @@ class Workload:
         """Remove up to a third of what is known to be there."""
         offset = self._rng.randrange(self._ends.get((topic, partition), 0) // 3 + 1)
         arguments: dict[str, object] = {"name": topic, "partition": partition, "offset": offset}
-        op = self._invoke("trim", host, topic, partition)
+        op = self._clients.invoke("trim", host, topic, partition)
         op.offset = offset
-        self._call(
+        self._clients.call(
             host,
             op,
             lambda node, answer: node.command("topic.trim", arguments, int(op.timeout_ms), answer),
@@ -346,8 +340,8 @@ class Workload:
         taken: Callable[[Op, dict[str, object]], None],
         ended: Callable[[Op], None] | None,
     ) -> None:
-        op = self._invoke("command", host, name, 0)
-        self._call(
+        op = self._clients.invoke("command", host, name, 0)
+        self._clients.call(
             host,
             op,
             lambda node, answer: node.command(name, arguments, int(op.timeout_ms), answer),
@@ -355,79 +349,7 @@ class Workload:
             ended,
         )
 
-    # How a call begins and ends
-
-    def _invoke(self, kind: str, host: "SimHost", topic: str, partition: int) -> Op:
-        now_ms = self._cluster.world.now_ms
-        return self._history.invoke(
-            kind, now_ms, host.name, topic, partition, self._settings.timeout_ms
-        )
-
-    def _call(
-        self,
-        host: "SimHost",
-        op: Op,
-        call: "Callable[[Program, Callable[[A | RaftlineError], None]], None]",
-        taken: Callable[[Op, A], None],
-        ended: Callable[[Op], None] | None,
-    ) -> None:
-        """Make the call inside the asked process; end it ourselves if that dies or hangs."""
-        world = self._cluster.world
-        process = host.process
-        if process is None or host.node is None:
-            self._history.end(op, world.now_ms, "refused", "connection_refused: nobody listens")
-            op.excused = True
-            if ended is not None:
-                world.after(1.0, lambda: ended(op))
-            return
-
-        def end(outcome: str, error: str) -> None:
-            self._history.end(op, world.now_ms, outcome, error)
-            del self._open[op.id]
-            if ended is not None:
-                ended(op)
-
-        def answered(answer: "A | RaftlineError") -> None:
-            if op.outcome:
-                assert op.excused, f"op {op.id} was answered twice"
-                return
-            if not isinstance(answer, RaftlineError):
-                taken(op, answer)
-                end("ok", "")
-            else:
-                outcome = "unknown" if answer.unknown else "refused"
-                end(outcome, f"{answer.code}: {answer.message}")
-
-        def lose() -> None:
-            if op.outcome:
-                return
-            op.excused = True
-            end("unknown", "connection_lost: the process died or hangs")
-
-        def give_up() -> None:
-            if process.paused or host.paused_ms >= op.invoked_ms:
-                lose()
-
-        node = host.node
-        self._open[op.id] = (process, lose)
-        world.at(world.now_ms, lambda: call(node, answered), process, SOCKET)
-        world.after(op.timeout_ms + GIVE_UP_MS, give_up)
-
-    def _process_ended(self, host: "SimHost", process: Process, how: str) -> None:
-        """End the calls of a process that died: the connection is reset."""
-        del host, how
-        for asked, lose in list(self._open.values()):
-            if asked is process:
-                self._cluster.world.after(1.0, lose)
-
     # What a client knows
-
-    def _some_host(self) -> "SimHost":
-        """Choose a host; mostly one that runs, as clients soon leave a dead one."""
-        hosts = list(self._cluster.hosts.values())
-        if self._rng.randrange(10):
-            hosts = [h for h in hosts if h.running] or hosts
-        return hosts[self._rng.randrange(len(hosts))]
 
     def _some_offset(self, topic: str, partition: int) -> int:
         """Choose where to read: anywhere, at the end, or a little beyond."""
