@@ -76,6 +76,17 @@ PRODUCER_BATCHES = 5  # batches per producer a repeat is recognised in (Kafka cl
 PRODUCER_EXPIRE_MS = 24 * HOUR_MS  # silence in log time after which a producer is forgotten
 PRODUCER_EXPIRE_PER_APPLY = 16  # forgotten per entry at most: apply stays bounded
 
+STREAMS_MAX = 20_000  # streams into one partition; the longest unused is forgotten first
+LETTER_RANGES_MAX = 100_000  # ranges of dead letters done with, in one partition
+LETTER_MARKS_MAX = 10_000  # ranges in one MarkLetters
+
+DEDUP_KEYS_MAX = 1_000_000  # dedup keys one partition remembers; then it refuses, never forgets
+DEDUP_MS_MAX = 30 * 24 * HOUR_MS  # longest dedup window
+DEDUP_EXPIRE_PER_APPLY = 64  # keys forgotten per entry at most, and two for each new one
+DEDUP_KEY_BYTES_MAX = 1024  # a dedup key as a client writes it
+DEDUP_KEYS_PER_BATCH_MAX = 10_000
+PRIORITY_RUNS_PER_BATCH_MAX = 10_000
+
 # Disk.
 RETENTION_MS_DEFAULT = 168 * HOUR_MS
 RETENTION_BYTES_DEFAULT = 10 * GB
@@ -98,3 +109,4 @@ assert TIMEOUT_MS_DEFAULT < WAIT_MS_MAX
 assert PARTITIONS_PER_TOPIC_MAX <= PARTITIONS_MAX
 assert CATALOG_VOTERS % 2 == 1
 assert PRODUCER_BATCHES >= 5  # Kafka's idempotent producers have up to five requests in flight
+assert PARTITIONS_PER_TOPIC_MAX < STREAMS_MAX  # live sources are never forgotten

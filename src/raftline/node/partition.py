@@ -283,9 +283,15 @@ class PartitionHost:
                 proposal.refuse(Internal(str(error)))
             return
         result = self.machine.apply_append(entry.index, entry.term, view)
+        self._store(entry, result)
+        if isinstance(proposal, AppendProposal):
+            self._answer(proposal, result)
+
+    def _store(self, entry: Entry, result: AppendedEntry) -> None:
+        """Put the batches that were given offsets into the log."""
         stored = result.stored
         if stored:
-            view_of = memoryview(data)
+            view_of = memoryview(entry.data)
             self.log.append(
                 stored[0].base_offset,
                 entry.term,
@@ -293,8 +299,6 @@ class PartitionHost:
                 [(view_of[b.start : b.start + b.length], b.count, b.max_timestamp) for b in stored],
             )
         assert self.machine.next_offset == self.log.log_end  # A1
-        if isinstance(proposal, AppendProposal):
-            self._answer(proposal, result)
 
     def _answer(self, proposal: AppendProposal, result: AppendedEntry) -> None:
         proposal.settle()
@@ -328,7 +332,9 @@ class PartitionHost:
         if not events:  # a Noop: every replica marks its digest here
             self.marks.put(entry.index, self.machine.digest(), self.log.log_start, self.log.log_end)
         for event in events:
-            if isinstance(event, Trimmed):
+            if isinstance(event, AppendedEntry):
+                self._store(entry, event)
+            elif isinstance(event, Trimmed):
                 self.log.trim(event.log_start)
                 self._segments.trimmed(self)
         if isinstance(proposal, CommandProposal):

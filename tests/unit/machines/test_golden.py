@@ -11,6 +11,7 @@ import pytest
 
 from raftline.machines.catalog import commands as catalog
 from raftline.machines.partition import commands as partition
+from raftline.machines.partition import streams
 from raftline.model.batch import BatchInfo
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -22,6 +23,7 @@ PARTITION = [
     partition.Trim(5, 1000),
     partition.SetFeatureLevel(1, 1000),
     partition.Noop(1000),
+    partition.MarkLetters([3, 5, 7, 8], partition.LETTERS_PURGED, 1000),
 ]
 SPECS = (
     catalog.NodeSpec(1, "a", "d1", "a:7000", "a:8080", "a:9000", "a:9092", "r1"),
@@ -67,6 +69,14 @@ def test_append(rewrite: bool):
     assert len(data) == partition.append_bytes(2, 17)
 
 
+def test_stream(rewrite: bool):
+    head = streams.StreamHead(117, "u1", 5, 9, 4)
+    data = streams.encode_stream_append(head, partition.encode_append(1000, ITEMS))
+    same("partition-stream", data, rewrite)
+    read, view = streams.decode_stream_append(data)
+    assert (read, view.at_ms, data[view.body :]) == (head, 1000, b"first batchsecond")
+
+
 @pytest.mark.parametrize("command", PARTITION, ids=tag)
 def test_partition(command, rewrite: bool):
     data = partition.encode_command(command)
@@ -85,4 +95,7 @@ def test_none_is_left_out():
     assert {type(c) for c in CATALOG} == set(get_args(catalog.Command))
     assert {type(c) for c in PARTITION} == set(get_args(partition.Command))
     names = {f"catalog-{tag(c)}" for c in CATALOG} | {f"partition-{tag(c)}" for c in PARTITION}
-    assert {path.stem for path in GOLDEN.glob("*.hex")} == names | {"partition-append"}
+    assert {path.stem for path in GOLDEN.glob("*.hex")} == names | {
+        "partition-append",
+        "partition-stream",
+    }

@@ -3,7 +3,7 @@
 The first byte of an entry says what it is::
 
     0x01  Append   fixed layout, little-endian, below
-    0x02  others   a tagged msgpack struct: Trim | SetFeatureLevel | Noop
+    0x02  others   a tagged msgpack struct: Trim | SetFeatureLevel | Noop | MarkLetters
 
 Append::
 
@@ -29,6 +29,8 @@ from raftline.model.limits import ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX
 
 APPEND_TAG = 0x01
 COMMAND_TAG = 0x02
+
+LETTERS_REDRIVEN, LETTERS_PURGED = 1, 2  # what MarkLetters says
 
 BatchItem = tuple[Buffer, BatchInfo]  # a sealed batch and what check_batch said of it
 Row = tuple[int, int, int, int, int, int]
@@ -62,7 +64,15 @@ class Noop(msgspec.Struct, frozen=True, tag="noop"):
     at_ms: int
 
 
-Command = Trim | SetFeatureLevel | Noop
+class MarkLetters(msgspec.Struct, frozen=True, tag="letters"):
+    """Note that dead letters of this partition are done with (letters.py)."""
+
+    ranges: list[int]  # flat pairs of offsets
+    state: int  # LETTERS_REDRIVEN or LETTERS_PURGED
+    at_ms: int
+
+
+Command = Trim | SetFeatureLevel | Noop | MarkLetters
 
 
 class Malformed(Exception):
@@ -113,20 +123,21 @@ def append_bytes(items: int, batch_bytes: int) -> int:
     return HEAD_BYTES + items * ROW_BYTES + batch_bytes
 
 
-def decode_append(data: bytes) -> AppendView:
-    """Read the head and the table of an Append.
+def decode_append(data: bytes, start: int = 0) -> AppendView:
+    """Read the head and the table of an Append that begins at ``start`` and ends with ``data``.
 
     Raises:
         Malformed: the parts do not add up to ``data``.
     """
-    if len(data) < HEAD_BYTES:
-        raise Malformed(f"an Append of {len(data)} bytes has no head")
-    tag, flags, zero, count, at_ms, extension_bytes = _HEAD.unpack_from(data)
-    table_end = HEAD_BYTES + count * ROW_BYTES
+    table = start + HEAD_BYTES
+    if len(data) < table:
+        raise Malformed(f"an Append of {len(data) - start} bytes has no head")
+    tag, flags, zero, count, at_ms, extension_bytes = _HEAD.unpack_from(data, start)
+    table_end = table + count * ROW_BYTES
     body = table_end + extension_bytes
     if tag != APPEND_TAG or zero or not 0 < count <= ENTRY_BATCHES_MAX or body > len(data):
         raise Malformed(f"an Append of {len(data)} bytes with {count} batches")
-    rows: list[Row] = list(_ROW.iter_unpack(memoryview(data)[HEAD_BYTES:table_end]))
+    rows: list[Row] = list(_ROW.iter_unpack(memoryview(data)[table:table_end]))
     total = 0
     for row in rows:
         if not row[0] or not row[1]:

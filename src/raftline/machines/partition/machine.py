@@ -5,7 +5,8 @@ State
     ``at_ms``, ``feature_level``, the producers, and the parts (``parts``): see parts.py.
 
 Commands
-    Append (many batches), Trim, SetFeatureLevel, Noop: see commands.py.
+    Append (many batches), Trim, SetFeatureLevel, Noop, MarkLetters: see commands.py. A piece of a
+    stream: see streams.py.
 
 Invariants
     P1  Every stored batch takes the next ``count`` offsets; none is given twice.
@@ -25,12 +26,14 @@ from raftline.machines.partition.commands import (
     APPEND_TAG,
     AppendView,
     Malformed,
+    MarkLetters,
     Noop,
     SetFeatureLevel,
     Trim,
     decode_append,
     decode_command,
 )
+from raftline.machines.partition.letters import Letters
 from raftline.machines.partition.parts import (
     Freeze,
     NamedParts,
@@ -39,6 +42,12 @@ from raftline.machines.partition.parts import (
     restore_parts,
 )
 from raftline.machines.partition.producers import Producers, ProducerState
+from raftline.machines.partition.streams import (
+    STREAM_TAG,
+    Streamed,
+    Streams,
+    decode_stream_append,
+)
 from raftline.model.batch import NO_PRODUCER
 from raftline.model.errors import CorruptBatch, InvalidArgument, NewerFormat, RaftlineError
 from raftline.model.ids import Offset, TimeMs
@@ -90,7 +99,13 @@ class FeatureLevelSet(msgspec.Struct, frozen=True):
     level: int
 
 
-Event = AppendedEntry | Trimmed | FeatureLevelSet | Refused
+class LettersMarked(msgspec.Struct, frozen=True):
+    """So many dead letters are done with that were not before."""
+
+    count: int
+
+
+Event = AppendedEntry | Trimmed | FeatureLevelSet | LettersMarked | Streamed | Refused
 
 
 class PartitionState(msgspec.Struct, array_like=True):
@@ -108,7 +123,16 @@ class PartitionState(msgspec.Struct, array_like=True):
 class PartitionMachine:
     """The replicated state of one partition."""
 
-    __slots__ = ("at_ms", "feature_level", "log_start", "next_offset", "parts", "producers")
+    __slots__ = (
+        "at_ms",
+        "feature_level",
+        "letters",
+        "log_start",
+        "next_offset",
+        "parts",
+        "producers",
+        "streams",
+    )
 
     def __init__(self, feature_level: int = 1) -> None:
         self.next_offset = Offset(0)
@@ -116,7 +140,12 @@ class PartitionMachine:
         self.at_ms = TimeMs(0)
         self.feature_level = feature_level
         self.producers = Producers()
-        self.parts: NamedParts = ()  # the order is part of the snapshot's bytes
+        self.streams = Streams()
+        self.letters = Letters()
+        self.parts: NamedParts = (  # the order is part of the snapshot's bytes
+            ("streams", self.streams),
+            ("letters", self.letters),
+        )
 
     def apply(self, index: int, term: int, data: bytes) -> Sequence[Event]:
         """Apply one committed entry and say what happened."""
@@ -125,6 +154,8 @@ class PartitionMachine:
         try:
             if data[0] == APPEND_TAG:
                 return (self.apply_append(index, term, decode_append(data)),)
+            if data[0] == STREAM_TAG:
+                return self._apply_piece(index, term, data)
             command = decode_command(data)
         except Malformed as error:
             return (refused(CorruptBatch(str(error), f"in entry {index}")),)
@@ -136,6 +167,9 @@ class PartitionMachine:
                 return (self._set_feature_level(command),)
             case Noop():
                 return ()
+            case MarkLetters():
+                marked = self.letters.mark(command, self.log_start, self.next_offset)
+                return (LettersMarked(marked) if isinstance(marked, int) else refused(marked),)
 
     def apply_append(self, index: int, term: int, view: AppendView) -> AppendedEntry:
         """Give every batch of a committed Append its outcome. P4."""
@@ -160,6 +194,18 @@ class PartitionMachine:
             start += length
         self.next_offset = Offset(offset)
         return AppendedEntry(index, term, at_ms, outcomes, stored)
+
+    def _apply_piece(self, index: int, term: int, data: bytes) -> Sequence[Event]:
+        """Store the piece of a stream that is next; say where the stream stands."""
+        head, view = decode_stream_append(data)
+        if view.flags or any(row[3] != NO_PRODUCER for row in view.rows):
+            return (refused(InvalidArgument("a stream carries plain batches")),)
+        if not self.streams.takes(head):
+            self._advance(view.at_ms)
+            return (Streamed(self.streams.last(head.stream), is_stored=False),)
+        appended = self.apply_append(index, term, view)
+        self.streams.stored(head)
+        return (appended, Streamed(head.last, is_stored=True))
 
     def freeze(self) -> Freeze:
         """Hold the state as it is now; the callable joins its bytes, off the loop if need be."""
@@ -233,6 +279,7 @@ class PartitionMachine:
 
     def _trim(self, command: Trim) -> Event:
         self.log_start = Offset(max(self.log_start, min(command.log_start, self.next_offset)))
+        self.letters.trim(self.log_start)
         return Trimmed(self.log_start)
 
     def _set_feature_level(self, command: SetFeatureLevel) -> Event:
