@@ -8,6 +8,8 @@
     │   ├── UnknownPartition    unknown_partition
     │   ├── OffsetOutOfRange    offset_out_of_range
     │   ├── UnknownNode         unknown_node
+    │   ├── UnknownGroup        unknown_group
+    │   ├── UnknownMember       unknown_member
     │   ├── UnknownRoute        unknown_route
     │   └── UnknownMethod       unknown_method
     ├── Invalid             the request can never succeed as it stands
@@ -25,7 +27,10 @@
     │   ├── NewerFormat         newer_format
     │   ├── OutOfOrder          out_of_order
     │   ├── FencedProducer      fenced_producer
-    │   └── UnknownProducer     unknown_producer
+    │   ├── FencedMember        fenced_member
+    │   ├── GroupNotEmpty       group_not_empty
+    │   ├── UnknownProducer     unknown_producer
+    │   └── DuplicateKey        duplicate_key
     ├── OverLimit           over_limit: a bound is reached; later or smaller
     ├── Unavailable         not now; nothing was proposed, so trying again is safe
     │   ├── NotLeader           not_leader
@@ -47,6 +52,7 @@ Rules
         a code this build does not know becomes ``Internal`` with the code in its extras.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 Extra = str | int
@@ -145,6 +151,31 @@ class UnknownNode(NotFound):
 
     def __init__(self, node: str | int) -> None:
         super().__init__(f"the cluster has no node {node}", "raftline cluster status", node=node)
+
+
+class UnknownGroup(NotFound):
+    """No group has this name."""
+
+    code = "unknown_group"
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"there is no group {group!r}", "what there is: raftline group list", group=group
+        )
+
+
+class UnknownMember(NotFound):
+    """The group has no such member: it never joined, left, or was expired."""
+
+    code = "unknown_member"
+
+    def __init__(self, group: str, member: str) -> None:
+        super().__init__(
+            f"group {group!r} has no member {member!r}",
+            "it left or was silent for too long: join again, and begin at the committed cursors",
+            group=group,
+            member=member,
+        )
 
 
 class UnknownRoute(NotFound):
@@ -338,6 +369,36 @@ class FencedProducer(Conflict):
         )
 
 
+class FencedMember(Conflict):
+    """The member acts on an assignment that is not its own any more."""
+
+    code = "fenced_member"
+
+    def __init__(self, group: str, member: str, generation: int, current: int, why: str) -> None:
+        super().__init__(
+            f"member {member!r} of group {group!r} is fenced at generation {generation}: {why}",
+            "send a heartbeat for the present assignment; drop what is not in it",
+            group=group,
+            member=member,
+            generation=generation,
+            current=current,
+        )
+
+
+class GroupNotEmpty(Conflict):
+    """The group has members, so its cursors are theirs."""
+
+    code = "group_not_empty"
+
+    def __init__(self, group: str, members: int) -> None:
+        super().__init__(
+            f"group {group!r} has {members} members",
+            "stop them first, or wait until their sessions end",
+            group=group,
+            members=members,
+        )
+
+
 class UnknownProducer(Conflict):
     """The partition has no state for this producer."""
 
@@ -350,6 +411,29 @@ class UnknownProducer(Conflict):
             producer=producer,
             sequence=sequence,
         )
+
+
+class DuplicateKey(Conflict):
+    """Messages of the batch have dedup keys that are remembered: nothing of it was stored.
+
+    ``firsts`` names them: their place in the batch and the first message with that key, an offset
+    or -n for the waiting message number n.
+    """
+
+    code = "duplicate_key"
+
+    def __init__(self, pairs: Sequence[tuple[int, int]]) -> None:
+        super().__init__(
+            f"{len(pairs)} messages of the batch were stored before, by their dedup keys",
+            "send the rest without them; they have the ids of the first ones",
+            firsts=",".join([f"{delta}:{first}" for delta, first in pairs]),
+        )
+
+    @property
+    def firsts(self) -> list[tuple[int, int]]:
+        """Return (place in the batch, first message) of each duplicate."""
+        pairs = [pair.split(":") for pair in str(self.extras["firsts"]).split(",")]
+        return [(int(delta), int(first)) for delta, first in pairs]
 
 
 class OverLimit(RaftlineError):

@@ -27,6 +27,7 @@ SAMPLES: list[RaftlineError] = [
     errors.OutOfOrder(7, 0, 5, 3),
     errors.FencedProducer(7, 0, 1),
     errors.UnknownProducer(7, 5),
+    errors.DuplicateKey([(0, 17), (3, -5)]),
     errors.OverLimit("uncommitted bytes of orders/2", 33, 32),
     errors.NotLeader("orders/2", 3),
     errors.NoLeader("orders/2"),
