@@ -87,6 +87,22 @@ DEDUP_KEY_BYTES_MAX = 1024  # a dedup key as a client writes it
 DEDUP_KEYS_PER_BATCH_MAX = 10_000
 PRIORITY_RUNS_PER_BATCH_MAX = 10_000
 
+# Groups.
+GROUP_NAME_CHARS_MAX = 249
+GROUPS_PER_SHARD_MAX = 2_000  # stream groups of one coordination shard
+GROUP_MEMBERS_MAX = 1_000
+GROUP_TOPICS_MAX = 100  # topics one group knows: subscribed to, or with a cursor
+GROUP_PARTITIONS_MAX = 10_000  # partitions of those topics together
+GROUP_IDLE_MS = 7 * 24 * HOUR_MS  # without members and commits: then its cursors are dropped
+MEMBER_ID_CHARS_MAX = 249
+CLIENT_ID_CHARS_MAX = 249
+CURSOR_TEXT_CHARS_MAX = 4096  # metadata kept with a cursor
+SESSION_MS_DEFAULT = 30 * SECOND_MS
+SESSION_MS_MIN = 1 * SECOND_MS
+SESSION_MS_MAX = HOUR_MS
+REVOKE_MS_DEFAULT = 60 * SECOND_MS  # to give up a revoked partition, then the member is expired
+COORDINATION_VOTERS = 3
+
 # Disk.
 RETENTION_MS_DEFAULT = 168 * HOUR_MS
 RETENTION_BYTES_DEFAULT = 10 * GB

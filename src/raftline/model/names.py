@@ -3,7 +3,7 @@
 import re
 
 from raftline.model.errors import InvalidArgument, InvalidTopic
-from raftline.model.limits import NODE_NAME_CHARS_MAX, TOPIC_NAME_CHARS_MAX
+from raftline.model.limits import GROUP_NAME_CHARS_MAX, NODE_NAME_CHARS_MAX, TOPIC_NAME_CHARS_MAX
 
 _CHARS = re.compile(r"[A-Za-z0-9._-]*", re.ASCII)
 
@@ -33,6 +33,19 @@ def check_node_name(name: str) -> None:
         raise InvalidArgument(
             f"{name[:300]!r} cannot be the name of a node",
             f"use 1 to {NODE_NAME_CHARS_MAX} letters, digits, '.', '_' or '-'",
+        )
+
+
+def check_group_name(name: str) -> None:
+    """Refuse what cannot be the name of a group.
+
+    Raises:
+        InvalidArgument: why not.
+    """
+    if not 0 < len(name) <= GROUP_NAME_CHARS_MAX or not name.isprintable():
+        raise InvalidArgument(
+            f"{name[:300]!r} cannot be the name of a group",
+            f"use 1 to {GROUP_NAME_CHARS_MAX} printable characters",
         )
 
 
