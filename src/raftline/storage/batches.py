@@ -5,6 +5,7 @@ meets anything else stops with ``BadBatch``; the caller knows which bytes that c
 """
 
 import struct
+from collections.abc import Iterator
 
 from crc32c import crc32c
 
@@ -68,6 +69,20 @@ def check_batches(view: memoryview, offset: int) -> None:
             raise BadBatch(f"the batch at offset {offset} does not match its crc")
         offset = end
         at = stop
+
+
+def each_batch(view: memoryview, offset: int) -> Iterator[tuple[int, memoryview]]:
+    """Go through the whole batches of ``view``, the first at ``offset``: (offset, batch).
+
+    Raises:
+        BadBatch: the bytes are not contiguous batches.
+    """
+    at, total = 0, len(view)
+    while at < total:
+        end, size, _, _ = head_at(view, at, offset)
+        yield offset, view[at : at + size]
+        offset = end
+        at += size
 
 
 def take_batches(

@@ -48,6 +48,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     feature_level: int
     topic_uuid: str = ""
     partition: int = -1
+    side: dict[str, LogMark] = {}  # the side logs of a partition, by name
 
 
 class Loaded(msgspec.Struct, frozen=True):

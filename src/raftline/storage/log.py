@@ -24,7 +24,7 @@ Invariants
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -101,6 +101,18 @@ class PartitionLog:
         pool = pool or FilePool(disk)
         files, log_start, damage = open_files(pool, directory, identity, settings, mark)
         return cls(files, log_start, damage)
+
+    @classmethod
+    def fresh(
+        cls, pool: FilePool, directory: str, identity: LogIdentity, settings: LogSettings
+    ) -> "PartitionLog":
+        """Begin an empty log, without touching the disk: its first job makes the directory. Loop.
+
+        For logs that few partitions need (side logs). What lies there was never in a checkpoint.
+        """
+        files = LogFiles(pool, directory, identity, settings)
+        files.is_made = False
+        return cls(files, 0, [])
 
     @property
     def bytes(self) -> int:
@@ -243,6 +255,32 @@ class PartitionLog:
             files.check_running(generation)
             view, _, _ = files.read(offset, bytes_max, limit)
             return [view]
+
+        return job
+
+    def pick_job(self, offsets: Sequence[int], bytes_max: int) -> Callable[[], list[Buffer]]:
+        """Return a job: the batches at ``offsets``, one each, in that order.
+
+        Stops early once it has ``bytes_max`` bytes, but not before the first. What is in memory is
+        taken now, the rest is read by the job, which raises DamagedRange.
+        """
+        found: list[Buffer | None] = []
+        size, end = 0, self.log_end
+        for offset in offsets:
+            pieces = self._tail.read(offset, 1, end)
+            batch = None if pieces is None else b"".join(pieces)
+            found.append(batch)
+            size += 0 if batch is None else len(batch)
+            if size >= bytes_max:
+                break
+        if None not in found:
+            at_hand = [batch for batch in found if batch is not None]
+            return lambda: at_hand
+        files, generation = self._files, self._generation
+
+        def job() -> list[Buffer]:
+            files.check_running(generation)
+            return files.pick(offsets, found, bytes_max)
 
         return job
 

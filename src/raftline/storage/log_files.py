@@ -15,6 +15,8 @@ Invariants
     W3  After a failed fsync every further job is refused.
     W4  Before segments are removed a ``<offset>-<resets>.trim`` name is durable that says so; an
         older mark that still names them then finds them trimmed, not lost.
+    W5  A log that is made at its first use has no directory until its first job; what an earlier
+        life of it left there is removed then.
 """
 
 from bisect import bisect_right
@@ -23,8 +25,15 @@ from contextlib import suppress
 
 from crc32c import crc32c
 
-from raftline.storage.batches import BadBatch, check_batches, first_as_late, take_batches
+from raftline.storage.batches import (
+    BadBatch,
+    check_batches,
+    each_batch,
+    first_as_late,
+    take_batches,
+)
 from raftline.storage.file_pool import FilePool
+from raftline.storage.files import Buffer
 from raftline.storage.log_words import (
     CHAIN_UNKNOWN,
     CHUNK_BYTES,
@@ -43,6 +52,8 @@ from raftline.storage.log_words import (
 from raftline.storage.segment import SUFFIXES, Segment
 
 TRIM_SUFFIX = ".trim"
+PICK_BYTES_MIN = 4 << 10  # read around one batch that is picked
+PICK_BYTES_MAX = 256 << 10  # ... and ahead, once batches are picked in a row
 
 
 class LogFiles:
@@ -50,8 +61,8 @@ class LogFiles:
 
     __slots__ = (
         "_chain_cache", "_doomed", "_names_dirty", "chain_end", "directory", "generation",
-        "identity", "pool", "resets", "scrub_position", "segments", "settings", "stopped",
-        "written",
+        "identity", "is_made", "pool", "resets", "scrub_position", "segments", "settings",
+        "stopped", "written",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +79,7 @@ class LogFiles:
         self.resets = 0
         self.stopped = ""
         self.scrub_position = 0
+        self.is_made = True  # W5
         self._names_dirty = False
         self._doomed: list[tuple[int, list[str]]] = []  # (resets when it was dropped, paths)
         self._chain_cache = (-1, 0)  # offset, chain there
@@ -101,6 +113,17 @@ class LogFiles:
             raise LogStopped(self.stopped)
         if generation != self.generation:
             raise StaleJob(f"{self.directory} was cut or reset after this job was made")
+        if not self.is_made:
+            self._make()
+
+    def _make(self) -> None:
+        """Begin with an empty directory. W5."""
+        disk = self.pool.disk
+        for name in disk.listdir(self.directory):
+            self.pool.drop(f"{self.directory}/{name}")
+        disk.remove_tree(self.directory)
+        disk.mkdir(self.directory)
+        self.is_made = True
 
     # ---- writing
 
@@ -267,6 +290,29 @@ class LogFiles:
                 reason = "the last batch reaches past the end"
                 raise segment.damaged(position, segment.size, reason)
             want = start + CHUNK_BYTES
+
+    def pick(
+        self, offsets: Sequence[int], found: Sequence[Buffer | None], bytes_max: int
+    ) -> list[Buffer]:
+        """Return single batches by offset; those that are ``found`` already are taken from there.
+
+        A batch that follows the one before it costs no read of its own.
+        """
+        picked: list[Buffer] = []
+        ahead: dict[int, memoryview] = {}
+        size, last = 0, -1
+        for offset, batch in zip(offsets, found, strict=False):
+            if batch is None and offset not in ahead:
+                window = PICK_BYTES_MAX if offset == last + 1 else PICK_BYTES_MIN
+                view, first, _ = self.read(offset, window, self.written_end)
+                ahead = dict(each_batch(view, first))
+            one = ahead[offset] if batch is None else batch
+            picked.append(one)
+            size += len(one)
+            last = offset
+            if size >= bytes_max:
+                break
+        return picked
 
     def chain_of(self, offset: int) -> int:
         """Return the chain at the start of the batch that holds ``offset``."""
