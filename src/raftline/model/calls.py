@@ -32,6 +32,24 @@ class Looked(msgspec.Struct, frozen=True):
     commit_end: int
 
 
+class Received(msgspec.Struct, frozen=True):
+    """Messages leased to a member of a work group; without spans: there was nothing."""
+
+    partition: int
+    term: int  # with ``sequence`` the name of the lease
+    sequence: int
+    deadline_ms: int  # log time
+    spans: list[int]  # flat runs of start, end, attempt, generation, in the order of delivery
+    batches: bytes  # whole batches that hold them, and perhaps others
+    at_ms: int  # log time when they were handed out
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """Settles are committed; per settle the flat ranges whose lease had moved on."""
+
+    lost: list[list[int]]
+
+
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """One node as the catalog knows it and as the asked node sees it."""
 

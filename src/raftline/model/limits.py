@@ -103,6 +103,14 @@ SESSION_MS_MAX = HOUR_MS
 REVOKE_MS_DEFAULT = 60 * SECOND_MS  # to give up a revoked partition, then the member is expired
 COORDINATION_VOTERS = 3
 
+# Work groups.
+DELIVER_COMMANDS_MAX = 10_000  # delivery commands in one entry, and settles in one request
+RECEIVE_COUNT_MAX = 10_000  # messages of one receive
+RECEIVERS_PARKED_MAX = 10_000  # receivers of one group that wait at one partition
+WAIT_BOUND_MS = 30 * SECOND_MS  # a message that waited longer goes before any higher lane
+LEASE_MS_MIN = 100
+LEASE_MS_MAX = 12 * HOUR_MS
+
 # Disk.
 RETENTION_MS_DEFAULT = 168 * HOUR_MS
 RETENTION_BYTES_DEFAULT = 10 * GB

@@ -79,6 +79,9 @@ SETTINGS: dict[str, Setting] = {
     "max_retries": Setting(3, "deliveries after the first", 0, 1000),
     "backoff_ms": Setting(1000, "delay after the first nack, then doubled", 0, limits.HOUR_MS),
     "backoff_ms_max": Setting(60_000, "longest delay after a nack", 0, _DAY_MS),
+    "dead_letters": Setting(
+        default=True, help="keep what is given up on in the topic's .dlq; false: it is settled"
+    ),
     "delay_ms_max": Setting(168 * limits.HOUR_MS, "longest delay of a message", 0, 366 * _DAY_MS),
     "dedup_ms": Setting(24 * limits.HOUR_MS, "dedup window", 0, 30 * _DAY_MS),
 }
