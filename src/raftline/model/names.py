@@ -2,8 +2,12 @@
 
 import re
 
+from crc32c import crc32c
+
 from raftline.model.errors import InvalidArgument, InvalidTopic
 from raftline.model.limits import GROUP_NAME_CHARS_MAX, NODE_NAME_CHARS_MAX, TOPIC_NAME_CHARS_MAX
+
+DEAD_LETTERS = ".dlq"
 
 _CHARS = re.compile(r"[A-Za-z0-9._-]*", re.ASCII)
 
@@ -52,3 +56,19 @@ def check_group_name(name: str) -> None:
 def place(topic: str, partition: int, offset: int | None = None) -> str:
     """Write coordinates the one way people see them."""
     return f"{topic}/{partition}" if offset is None else f"{topic}/{partition}@{offset}"
+
+
+def dead_letter_topic(topic: str) -> str:
+    """Return the name of the topic that takes the dead letters of ``topic``.
+
+    A name that would get too long is cut and told apart by a checksum.
+    """
+    if len(topic) + len(DEAD_LETTERS) <= TOPIC_NAME_CHARS_MAX:
+        return topic + DEAD_LETTERS
+    mark = f".{crc32c(topic.encode()):08x}{DEAD_LETTERS}"
+    return topic[: TOPIC_NAME_CHARS_MAX - len(mark)] + mark
+
+
+def is_dead_letter_topic(topic: str) -> bool:
+    """Say whether ``topic`` takes dead letters. It has none of its own."""
+    return topic.endswith(DEAD_LETTERS)
