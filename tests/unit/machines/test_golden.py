@@ -11,7 +11,7 @@ import pytest
 
 from raftline.machines.catalog import commands as catalog
 from raftline.machines.partition import commands as partition
-from raftline.machines.partition import streams
+from raftline.machines.partition import side_car, streams
 from raftline.model.batch import BatchInfo
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -69,6 +69,17 @@ def test_append(rewrite: bool):
     assert len(data) == partition.append_bytes(2, 17)
 
 
+def test_append_with_side_cars(rewrite: bool):
+    first = side_car.SideCar(((0, 1, 10), (1, 3, -20)), ((1, bytes(range(16))),), 86_400_000)
+    sides = [(0, first), (1, side_car.SideCar(((0, 1, 127),)))]
+    flags, extension = side_car.encode_extension(sides)
+    data = partition.encode_append(1000, ITEMS, flags, extension)
+    same("partition-append_sides", data, rewrite)
+    view = partition.decode_append(data)
+    assert view.flags == 3
+    assert side_car.decode_extension(view.flags, view.extension, [3, 1]) == dict(sides)
+
+
 def test_stream(rewrite: bool):
     head = streams.StreamHead(117, "u1", 5, 9, 4)
     data = streams.encode_stream_append(head, partition.encode_append(1000, ITEMS))
@@ -97,5 +108,6 @@ def test_none_is_left_out():
     names = {f"catalog-{tag(c)}" for c in CATALOG} | {f"partition-{tag(c)}" for c in PARTITION}
     assert {path.stem for path in GOLDEN.glob("*.hex")} == names | {
         "partition-append",
+        "partition-append_sides",
         "partition-stream",
     }

@@ -113,7 +113,7 @@ def test_garbage_is_refused_and_changes_nothing(machine: PartitionMachine, data:
 
 
 def test_flags_of_a_later_level_are_refused_whole(machine: PartitionMachine):
-    data = c.encode_append(5, [item(), item(1, 7, 0, 0)], flags=1, extension=b"later")
+    data = c.encode_append(5, [item(), item(1, 7, 0, 0)], flags=4, extension=b"later")
     (event,) = machine.apply(1, 1, data)
     assert isinstance(event, AppendedEntry)
     assert event.stored == []

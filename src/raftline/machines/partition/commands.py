@@ -10,10 +10,10 @@ Append::
     head       B tag  B flags  H 0  I batches  q at_ms  I extension bytes          20 bytes
     table      per batch: I length  I count  q max_timestamp  q producer_id
                i base_sequence  h producer_epoch  H 0                              32 bytes each
-    extension  as many bytes as the head says; empty at feature level 1
+    extension  as many bytes as the head says: the batches' side cars (side_car.py)
     batches    back to back, as the producers sent them
 
-``flags`` has one bit per kind of extension (priorities, dedup keys ... to come). A bit that the
+``flags`` has one bit per kind of extension: 0x01 priorities, 0x02 dedup keys. A bit that the
 shard's feature level does not know is refused at apply, by every replica alike.
 
 The layout and the tags are permanent: golden bytes in tests/unit/machines/golden.

@@ -11,7 +11,8 @@ Commands
 Invariants
     P1  Every stored batch takes the next ``count`` offsets; none is given twice.
     P2  ``log_start`` and ``at_ms`` never go back; ``log_start <= next_offset``.
-    P3  A batch that repeats or is refused takes no offset and is not stored.
+    P3  A batch that repeats or is refused takes no offset and is not stored. That holds for the
+        whole batch if one of its dedup keys is remembered.
     P4  Each batch of an entry is decided on its own: one refusal does not touch its neighbours.
 
 Costs: about 0.3 us a batch without a producer, 1 us with one; nothing per message.
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from raftline.machines.delivery.lanes import Lanes
 from raftline.machines.machine import FEATURE_LEVEL, Refused, digest_of, refused, require_level
 from raftline.machines.partition.commands import (
     APPEND_TAG,
@@ -33,6 +35,7 @@ from raftline.machines.partition.commands import (
     decode_append,
     decode_command,
 )
+from raftline.machines.partition.dedup import Dedup
 from raftline.machines.partition.letters import Letters
 from raftline.machines.partition.parts import (
     Freeze,
@@ -42,6 +45,7 @@ from raftline.machines.partition.parts import (
     restore_parts,
 )
 from raftline.machines.partition.producers import Producers, ProducerState
+from raftline.machines.partition.side_car import SIDE_FLAGS, SideCar, decode_extension
 from raftline.machines.partition.streams import (
     STREAM_TAG,
     Streamed,
@@ -54,7 +58,7 @@ from raftline.model.ids import Offset, TimeMs
 from raftline.model.limits import OFFSET_MAX
 
 SNAPSHOT_FORMAT = 2
-KNOWN_FLAGS = {1: 0x00}  # feature level -> bits of Append.flags it knows
+KNOWN_FLAGS = {1: SIDE_FLAGS}  # feature level -> bits of Append.flags it knows
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
@@ -125,7 +129,9 @@ class PartitionMachine:
 
     __slots__ = (
         "at_ms",
+        "dedup",
         "feature_level",
+        "lanes",
         "letters",
         "log_start",
         "next_offset",
@@ -140,9 +146,13 @@ class PartitionMachine:
         self.at_ms = TimeMs(0)
         self.feature_level = feature_level
         self.producers = Producers()
+        self.dedup = Dedup()
+        self.lanes = Lanes()
         self.streams = Streams()
         self.letters = Letters()
         self.parts: NamedParts = (  # the order is part of the snapshot's bytes
+            ("dedup", self.dedup),
+            ("lanes", self.lanes),
             ("streams", self.streams),
             ("letters", self.letters),
         )
@@ -174,9 +184,9 @@ class PartitionMachine:
     def apply_append(self, index: int, term: int, view: AppendView) -> AppendedEntry:
         """Give every batch of a committed Append its outcome. P4."""
         at_ms = self._advance(view.at_ms)
-        refusal = self._refuse_flags(view)
-        if refusal is not None:
-            return AppendedEntry(index, term, at_ms, [refusal for _ in view.rows], [])
+        sides = self._sides(view) if view.flags or view.extension else None
+        if isinstance(sides, RaftlineError):
+            return AppendedEntry(index, term, at_ms, [sides for _ in view.rows], [])
         outcomes: list[Outcome] = []
         stored: list[StoredBatch] = []
         offset, start = self.next_offset, view.body
@@ -187,6 +197,13 @@ class PartitionMachine:
                     outcomes.append(Duplicate(verdict) if isinstance(verdict, int) else verdict)
                     start += length  # P3
                     continue
+            if sides:
+                refusal = self._take_side(sides.get(len(outcomes)), offset, at_ms)
+                if refusal is not None:
+                    outcomes.append(refusal)
+                    start += length  # P3
+                    continue
+            if producer != NO_PRODUCER:
                 self.producers.stored(producer, epoch, sequence, count, offset, at_ms)
             outcomes.append(offset)
             stored.append(StoredBatch(start, length, offset, count, max_timestamp))
@@ -267,18 +284,38 @@ class PartitionMachine:
             self.at_ms = TimeMs(at_ms)
             if self.producers:
                 self.producers.expire(at_ms)
+            if self.dedup:
+                self.dedup.expire(at_ms)
         return self.at_ms
 
-    def _refuse_flags(self, view: AppendView) -> RaftlineError | None:
+    def _sides(self, view: AppendView) -> dict[int, SideCar] | RaftlineError:
+        """Return the side cars of an Append, by batch."""
         unknown = view.flags & ~KNOWN_FLAGS[self.feature_level]
         if unknown:
             return NewerFormat("an Append's extension", unknown, self.feature_level)
-        if view.extension and not view.flags:
+        if not view.flags:
             return InvalidArgument("an Append has an extension section and no flag that names it")
+        try:
+            return decode_extension(view.flags, view.extension, [row[1] for row in view.rows])
+        except Malformed as error:
+            return CorruptBatch(str(error))
+
+    def _take_side(self, side: SideCar | None, offset: int, at_ms: int) -> RaftlineError | None:
+        """Refuse a batch for its dedup keys, or remember keys and priorities of what is stored."""
+        if side is None:
+            return None
+        if side.dedup:
+            refusal = self.dedup.admit(side.dedup, at_ms)
+            if refusal is not None:
+                return refusal
+            self.dedup.stored(side.dedup, offset, at_ms + side.window_ms)
+        for start, end, priority in side.priorities:
+            self.lanes.add(offset + start, offset + end, priority)
         return None
 
     def _trim(self, command: Trim) -> Event:
         self.log_start = Offset(max(self.log_start, min(command.log_start, self.next_offset)))
+        self.lanes.trim(self.log_start)
         self.letters.trim(self.log_start)
         return Trimmed(self.log_start)
 
