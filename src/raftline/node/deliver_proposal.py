@@ -1,0 +1,64 @@
+"""Delivery commands on their way: collected, proposed in one entry, answered at apply."""
+
+from collections.abc import Callable, Sequence
+
+from raftline.machines.delivery.commands import Command
+from raftline.machines.delivery.outcomes import Outcome
+from raftline.model.errors import RaftlineError, TimedOut
+
+DeliverDone = Callable[[Sequence[Outcome] | RaftlineError], None]
+NEVER = float("inf")
+
+
+class DeliverCall:
+    """Some commands of one caller, and who hears what became of them."""
+
+    __slots__ = ("commands", "deadline", "done", "timeout_ms")
+
+    def __init__(
+        self, commands: Sequence[Command], deadline: float, timeout_ms: int, done: DeliverDone
+    ) -> None:
+        self.commands = commands
+        self.deadline = deadline
+        self.timeout_ms = timeout_ms
+        self.done: DeliverDone | None = done
+
+    def answer(self, answer: Sequence[Outcome] | RaftlineError) -> None:
+        """Tell the caller, once."""
+        done, self.done = self.done, None
+        if done is not None:
+            done(answer)
+
+
+class DeliverProposal:
+    """The callers of one entry of delivery commands."""
+
+    __slots__ = ("_calls", "_deadline", "_name")
+
+    def __init__(self, name: str, calls: list[DeliverCall]) -> None:
+        self._name = name
+        self._calls = calls
+        self._deadline = min([call.deadline for call in calls])
+
+    def answer(self, outcomes: Sequence[Outcome]) -> None:
+        """Hand every caller the outcomes of its own commands."""
+        start = 0
+        for call in self._calls:
+            end = start + len(call.commands)
+            call.answer(outcomes[start:end])
+            start = end
+
+    def refuse(self, error: RaftlineError) -> None:
+        """Nothing of it will be applied."""
+        for call in self._calls:
+            call.answer(error)
+
+    def expire(self, now_ms: float) -> bool:
+        """Answer the overdue; say whether nobody waits any more."""
+        if now_ms < self._deadline:
+            return False
+        for call in self._calls:
+            if call.deadline <= now_ms and call.done is not None:
+                call.answer(TimedOut(f"a command to {self._name}", call.timeout_ms))
+        self._deadline = min([c.deadline for c in self._calls if c.done is not None], default=NEVER)
+        return all(call.done is None for call in self._calls)
