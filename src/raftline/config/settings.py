@@ -116,6 +116,9 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tail_bytes: Annotated[
         int, Meta(ge=0, description="latest bytes of a partition kept in memory for readers")
     ] = 4 * MIB
+    cache_bytes: Annotated[
+        int, Meta(ge=0, description="latest bytes of a partition left in the page cache")
+    ] = 64 * MIB
     scrub_bytes_per_second: Annotated[
         int, Meta(ge=0, description="rate of re-reading cold segments for damage; 0: never")
     ] = 8 * MIB

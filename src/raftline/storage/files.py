@@ -47,6 +47,10 @@ class File(Protocol):
         """Hint: begin writing this range out now. No durability."""
         ...
 
+    def drop_cached(self, end: int) -> None:
+        """Hint: nobody is expected to read the bytes before ``end`` soon. They stay as they are."""
+        ...
+
     def allocate(self, length: int) -> None:
         """Reserve ``length`` bytes; new bytes read as zero."""
         ...

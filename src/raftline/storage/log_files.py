@@ -176,6 +176,20 @@ class LogFiles:
         active.write(run, size)
         self.written = (active.end_offset, self.written[1] + size)
         self.chain_end = active.chain_end
+        self._drop_cached()
+
+    def _drop_cached(self) -> None:
+        """Let go of pages far behind the end, so that new bytes get pages that are in use already.
+
+        On a machine that gives free memory back to its host a new page costs many times the copy.
+        """
+        position = self.written[1] - self.settings.cache_bytes
+        for segment in reversed(self.segments):
+            end = min(position - segment.start_position, segment.size)
+            if end > segment.uncached_end:
+                segment.drop_cached(end)
+            if segment.uncached_end >= segment.size:
+                break  # and so are all before it
 
     def _roll(self) -> Segment:
         """Close the last segment and begin the next."""

@@ -104,6 +104,11 @@ class OsFile:
         """Hint: begin writing this range out now. No durability."""
         _start_writeback(self._fd, position, length)
 
+    def drop_cached(self, end: int) -> None:
+        """Hint: let the pages before ``end`` go, those that are written out."""
+        if end > 0 and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, 0, end, os.POSIX_FADV_DONTNEED)
+
     def allocate(self, length: int) -> None:
         """Reserve ``length`` bytes; new bytes read as zero."""
         if length <= 0:

@@ -48,6 +48,7 @@ class Segment:
         "_partial", "_place", "_pool", "_settings", "base_offset", "chain", "chain_end",
         "dirty", "end_offset", "first_at_ms", "index_count", "index_saved", "last_at_ms",
         "max_timestamp", "sealed", "size", "start_position", "sums_saved", "tables",
+        "uncached_end",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +81,7 @@ class Segment:
         self.sums_saved = 0  # finished chunks whose entries are in the file
         self.dirty = False
         self.sealed = False
+        self.uncached_end = 0  # bytes before it are not kept in the page cache
         self.tables: Tables | None = None
 
     def restore(self, mark: SegmentMark, end_offset: int, chain_end: int) -> None:
@@ -92,6 +94,7 @@ class Segment:
         self.last_at_ms = mark.last_at_ms
         self.index_count = self.index_saved = mark.index_count
         self.sums_saved = mark.bytes // CHUNK_BYTES
+        self.uncached_end = mark.bytes
         self.sealed = True
 
     def restore_end(self, chunk_crc: int, chunk_chain: int) -> None:
@@ -189,6 +192,12 @@ class Segment:
         self.index_count = len(tables.offsets.offsets)
         self.size = start + size
         self.end_offset = items[-1][1]
+
+    def drop_cached(self, end: int) -> None:
+        """Leave the bytes before ``end`` to the disk: readers are past them."""
+        self.uncached_end = end
+        with suppress(OSError):  # a hint
+            self._pool.get(self.log_path).drop_cached(end)
 
     def _writable(self) -> File:
         path = self.log_path

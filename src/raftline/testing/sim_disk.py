@@ -92,6 +92,11 @@ class SimFile:
         del position, length
         self._alive()
 
+    def drop_cached(self, end: int) -> None:
+        """Do nothing: there is no cache that differs from the file."""
+        del end
+        self._alive()
+
     def allocate(self, length: int) -> None:
         """Reserve ``length`` bytes; new bytes read as zero."""
         self._alive()

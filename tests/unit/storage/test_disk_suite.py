@@ -89,6 +89,10 @@ def test_cached_reads_are_right_or_none(disk):
     assert file.read_cached(2, 3) in (b"234", None)
     assert file.read_cached(8, 5) in (b"89", None)
     assert file.read_cached(0, 0) == b""
+    file.drop_cached(10)
+    file.drop_cached(0)
+    assert file.read_cached(2, 3) in (b"234", None)
+    assert file.read_at(0, 20) == b"0123456789"
 
 
 def test_open_without_create_needs_the_file(disk):

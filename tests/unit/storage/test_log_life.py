@@ -94,6 +94,23 @@ def test_segments_close_by_age() -> None:
     assert max(spans) < 100 + 14
 
 
+def test_pages_far_behind_the_end_are_let_go() -> None:
+    twin = filled(rounds=0, cache_bytes=100_000)
+    for _ in range(60):
+        twin.append(20_000)
+        twin.flush_all()
+        files = twin.log._files
+        let_go = sum(s.uncached_end for s in files.segments)
+        assert let_go == max(0, files.written[1] - 100_000)
+    assert len(files.segments) > 4
+    twin.check_reads()
+    twin.sync()
+    twin.reopen()
+    twin.append(20_000)
+    twin.flush_all()
+    twin.check_reads()
+
+
 def test_trim_removes_files_and_survives_a_crash_with_the_old_mark() -> None:
     twin = filled()
     twin.sync()
