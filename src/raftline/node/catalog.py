@@ -21,7 +21,6 @@ from raftline.node.partition import Applied, CommandProposal, Offer
 from raftline.node.replica import Proposal, Replica
 from raftline.raft.rpc import Entry
 from raftline.storage.checkpoint import Checkpoint
-from raftline.storage.log_words import LogMark
 
 
 class CatalogHost:
@@ -117,7 +116,7 @@ class CatalogHost:
         )
         return lambda: checkpoint
 
-    def checkpointed(self, mark: LogMark) -> None:
+    def checkpointed(self, made: Checkpoint) -> None:
         """The catalog has no log."""
 
     def expire(self, now_ms: float) -> None:

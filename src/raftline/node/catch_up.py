@@ -1,9 +1,10 @@
 """Catch-up: a replica too far behind for entries is filled with state and log bytes.
 
 The leader's core says SNAP and offers the machine state at an index. The receiver *fetches*: first
-the log bytes it lacks, from its own end on if its prefix is the same (topic and chain agree), then
-the machine state of the same index, in chunks, on the second link. When all of it is durable in a
-checkpoint, the replica goes on from there under the same number.
+the bytes each log lacks (the partition's own, then its side logs), from its own end on if its
+prefix is the same (topic and chain agree), then the machine state of the same index, in chunks, on
+the second link. When all of it is durable in a checkpoint, the replica goes on from there under the
+same number.
 
 The side that gives is in giving.py. Damaged ranges of a log: repairs.py.
 
@@ -32,6 +33,7 @@ from raftline.node.remote import VERB_FETCH, VERB_FETCH_STATE, VERB_SNAPSHOT_FAI
 from raftline.node.replica import Replica, Start
 from raftline.raft.rpc import Entry, HardState, Rpc, Snapshot
 from raftline.storage.checkpoint import Checkpoint, write_checkpoint
+from raftline.storage.log import PartitionLog
 from raftline.storage.log_words import CHAIN_UNKNOWN, LogFault
 
 if TYPE_CHECKING:
@@ -130,6 +132,8 @@ class CatchUp:
         self._offer = msgspec.msgpack.decode(snapshot.data, type=Offer)
         self._began = node.clock.mono_ms()
         self._fetched_bytes = 0
+        self._ends: dict[str, int] = {}  # of our logs, before anything was fetched
+        self._left = ["", *self._offer.side_ends]  # the logs to fetch, by name
 
     @property
     def _stale(self) -> bool:
@@ -142,6 +146,27 @@ class CatchUp:
         if not isinstance(host, PartitionHost):
             self._fetch_state()
             return
+        self._ends = {name: log.log_end for name, log in host.side.items()}
+        self._next_log()
+
+    # ------------------------------------------------------------------ the logs
+
+    def _log(self) -> PartitionLog:
+        """Return the log that is being fetched."""
+        host = self.replica.host
+        assert isinstance(host, PartitionHost)
+        return host.side_log(self._left[0]) if self._left[0] else host.log
+
+    def _log_end(self) -> int:
+        """Return where the log that is being fetched ends in the offer."""
+        name = self._left[0]
+        return self._offer.side_ends[name] if name else self._offer.log_end
+
+    def _next_log(self) -> None:
+        if not self._left:
+            self._fetch_state()
+            return
+        log = self._log()
 
         def chained(chain: int | None, error: BaseException | None) -> None:
             if self._stale:
@@ -151,15 +176,20 @@ class CatchUp:
             else:
                 self._fetch(chain)
 
-        self._node.segments.run(host.log.chain_job(host.log.log_end), chained)
+        self._node.segments.run(log.chain_job(log.log_end), chained)
 
-    # ------------------------------------------------------------------ the log
+    def _fetched_all(self) -> None:
+        del self._left[0]
+        self._next_log()
 
     def _fetch(self, chain: int) -> None:
-        host = self.replica.host
-        assert isinstance(host, PartitionHost)
         fetch = Fetch(
-            self.replica.shard, self._snapshot.index, host.log.log_end, self._offer.log_end, chain
+            self.replica.shard,
+            self._snapshot.index,
+            self._log().log_end,
+            self._log_end(),
+            chain,
+            self._left[0],
         )
         if self.replica.is_leader:
             self._give_up("this replica leads now")
@@ -184,38 +214,37 @@ class CatchUp:
         if got.reset:
             self._reset(got)
             return
-        host = self.replica.host
+        host, log = self.replica.host, self._log()
         assert isinstance(host, PartitionHost)
         if got.data:
             try:
-                host.log.import_batches(got.data, got.at_ms)
+                log.import_batches(got.data, got.at_ms)
             except LogFault as error:
                 self._give_up(str(error))
                 return
             self._fetched_bytes += len(got.data)
             self._node.segments.appended(host)
-        if host.log.log_end >= self._offer.log_end:
-            self._fetch_state()
+        if log.log_end >= self._log_end():
+            self._fetched_all()
             return
         if not got.data:
-            self._give_up(f"the source ends at {got.start}, before {self._offer.log_end}")
+            self._give_up(f"the source ends at {got.start}, before {self._log_end()}")
             return
         self._pace(lambda: self._fetch(CHAIN_UNKNOWN))
 
     def _reset(self, got: Fetched) -> None:
         """Our prefix is not the source's, or older than it keeps: begin at its start."""
-        host = self.replica.host
-        assert isinstance(host, PartitionHost)
+        log = self._log()
         self.replica.hollow = True
-        job = host.log.reset(got.start, got.chain)
+        job = log.reset(got.start, got.chain)
 
         def done(_: object, error: BaseException | None) -> None:
             if self._stale:
                 return
             if error is not None:
                 self._node.shards.stop_replica(self.replica, f"log reset failed: {error}")
-            elif host.log.log_end >= self._offer.log_end:
-                self._fetch_state()
+            elif log.log_end >= self._log_end():
+                self._fetched_all()
             else:
                 self._fetch(CHAIN_UNKNOWN)
 
@@ -226,7 +255,7 @@ class CatchUp:
         due = self._fetched_bytes * 1000 / rate if rate else 0
         wait = self._began + due - self._node.clock.mono_ms()
         host = self.replica.host
-        unflushed = host.log.unflushed_bytes if isinstance(host, PartitionHost) else 0
+        unflushed = self._log().unflushed_bytes if isinstance(host, PartitionHost) else 0
         if wait > 0 or unflushed > 32 * CHUNK_BYTES:
             self._node.clock.call_later(max(wait, 5), lambda: None if self._stale else call())
         else:
@@ -282,14 +311,25 @@ class CatchUp:
             if machine.next_offset != host.log.log_end:
                 self._give_up(f"log ends at {host.log.log_end}, state at {machine.next_offset}")
                 return
+            side = {name: host.side[name] for name in self._offer.side_ends}
+            short = [
+                name for name, log in side.items() if log.log_end != self._offer.side_ends[name]
+            ]
+            if short:
+                self._give_up(f"the logs {short} end elsewhere than in the state")
+                return
             host.log.trim(machine.log_start)
-            fresh = node.shards.new_host(replica.shard, host.name, host.identity, machine, host.log)
+            fresh = node.shards.new_host(
+                replica.shard, host.name, host.identity, machine, host.log, side
+            )
             sync = host.log.sync_job()
+            side_syncs = [(name, log.sync_job()) for name, log in side.items()]
             at_ms, level = machine.at_ms, machine.feature_level
             identity = host.identity
             build = lambda: msgspec.structs.replace(  # noqa: E731
                 head,
                 log=sync(),
+                side={name: sync_side() for name, sync_side in side_syncs},
                 at_ms=at_ms,
                 feature_level=level,
                 topic_uuid=identity.topic_uuid,
@@ -313,8 +353,8 @@ class CatchUp:
             if made is None:
                 node.shards.stop_replica(replica, f"catch-up checkpoint failed: {error}")
                 return
-            if made.log is not None and isinstance(host, PartitionHost):
-                host.checkpointed(made.log)
+            if isinstance(host, PartitionHost):
+                host.checkpointed(made)
             self._go_on(fresh, made)
 
         node.segments.run(job, done)
@@ -376,7 +416,12 @@ class CatchUp:
             replica.thaw()
             self._ended(self, ok=False)
             return
-        end = host.machine.next_offset
+        self._cut_back(host, {"": host.machine.next_offset, **self._ends})
+
+    def _cut_back(self, host: PartitionHost, ends: dict[str, int]) -> None:
+        """Cut each log back to where it was before the first fetch."""
+        replica = self.replica
+        jobs: list[Callable[[], None]] = []
 
         def done(_: object, error: BaseException | None) -> None:
             if self._stale:
@@ -388,10 +433,17 @@ class CatchUp:
             self._ended(self, ok=False)
 
         try:
-            job = host.log.cut_to(end, end)
+            for name, log in {"": host.log, **host.side}.items():
+                end = ends.get(name, 0)  # 0: it is here only since it was fetched
+                jobs.append(log.cut_to(end, end))
         except LogFault as error:
             self._node.shards.stop_replica(replica, str(error))
             return
+
+        def job() -> None:
+            for cut in jobs:
+                cut()
+
         self._node.segments.run(job, done)
 
 

@@ -7,6 +7,8 @@ Invariants
     G1  Bytes are given of an offer that still stands, and only after their sums are verified.
     G2  A prefix is kept only where its chain is the same; else the word is to begin anew.
     G3  What nobody fetches is offered again: the offer was lost, or its receiver died.
+    G4  A side log may have let go of all that an offer holds of it, before it was fetched: then it
+        begins, empty, where the offer ends.
 """
 
 from typing import TYPE_CHECKING
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from raftline.node.node import Node
 
 CHUNK_BYTES = 1 << 20
+CHAIN_ANY = 0  # of an empty log whose past nobody knows
 OFFER_LOST_MS = 3_000  # without a fetch; a receiver that is only slow ignores the new offer
 
 _pack = msgspec.msgpack.encode
@@ -38,6 +41,7 @@ class Fetch(msgspec.Struct, frozen=True, array_like=True):
     start: int
     end: int
     chain: int  # CHAIN_UNKNOWN: do not check
+    log: str = ""  # the name of a side log
 
 
 class Fetched(msgspec.Struct, frozen=True, array_like=True):
@@ -113,10 +117,15 @@ class Giving:
         self._fetched_mono[fetch.shard] = self._node.clock.mono_ms()
         replica = self._node.shards.get(fetch.shard)
         host = replica.host if replica is not None else None
-        if not isinstance(host, PartitionHost) or host.offered_state(fetch.index) is None:
+        log = host.log_named(fetch.log) if isinstance(host, PartitionHost) else None
+        if (
+            not isinstance(host, PartitionHost)
+            or log is None
+            or host.offered_state(fetch.index) is None
+        ):
             reply(NotReady(f"there is no offer at {fetch.index} any more"))
             return
-        log = host.log
+        is_gone = bool(fetch.log) and log.log_start >= fetch.end > fetch.start  # G4
         start, end = fetch.start, fetch.end
         log_end = log.log_end
         from_start = log.export_job(log.log_start, 1)  # a trim may be inside a batch
@@ -124,6 +133,8 @@ class Giving:
         export_job = log.export_job(start, CHUNK_BYTES, end)
 
         def job() -> Fetched:
+            if is_gone:
+                return Fetched(end, CHAIN_ANY, 0, True, b"")
             first = from_start()
             if not first.start <= start <= log_end or fetch.chain not in (
                 CHAIN_UNKNOWN,
@@ -135,11 +146,14 @@ class Giving:
             got = export_job()
             return Fetched(got.start, got.chain_start, got.at_ms, False, got.data)
 
-        self._node.segments.run(job, lambda got, error: self._give(host, got, error, reply))
+        self._node.segments.run(
+            job, lambda got, error: self._give(host, fetch.log, got, error, reply)
+        )
 
     def _give(
         self,
         host: PartitionHost,
+        name: str,
         got: msgspec.Struct | None,
         error: BaseException | None,
         reply: Reply,
@@ -147,7 +161,7 @@ class Giving:
         if got is not None:
             reply(_pack(got))
         elif isinstance(error, DamagedRange):
-            reply(self._node.segments.damaged(host, error))
+            reply(self._node.segments.damaged(host, error, name))
         else:
             reply(NotReady(f"{host.name}: {error}"))
 

@@ -16,6 +16,7 @@ class Mark(msgspec.Struct, frozen=True):
     state: str
     log_start: int
     log_end: int
+    side: dict[str, tuple[int, int]] = {}  # bounds of the side logs
 
 
 class Marks:
@@ -26,9 +27,16 @@ class Marks:
     def __init__(self) -> None:
         self._marks: dict[int, Mark] = {}
 
-    def put(self, index: int, state: str, log_start: int, log_end: int) -> None:
+    def put(
+        self,
+        index: int,
+        state: str,
+        log_start: int,
+        log_end: int,
+        side: dict[str, tuple[int, int]] | None = None,
+    ) -> None:
         """Note a mark; the oldest goes."""
-        self._marks[index] = Mark(index, state, log_start, log_end)
+        self._marks[index] = Mark(index, state, log_start, log_end, side or {})
         if len(self._marks) > MARKS_MAX:
             del self._marks[next(iter(self._marks))]
 

@@ -45,7 +45,7 @@ from raftline.node.segments import Segments
 from raftline.raft.rpc import Entry
 from raftline.storage.checkpoint import Checkpoint
 from raftline.storage.log import PartitionLog
-from raftline.storage.log_words import DamagedRange, LogIdentity, LogMark, TimeHit
+from raftline.storage.log_words import DamagedRange, LogIdentity, TimeHit
 
 ENTRY_BYTES = 1 << 20  # appends of one turn share entries up to about this size
 OFFERS_MAX = 4  # the oldest may still be fetched while newer ones are made
@@ -65,6 +65,7 @@ class Offer(msgspec.Struct, frozen=True):
     log_start: int
     log_end: int
     state_bytes: int
+    side_ends: dict[str, int] = {}  # log_end of each side log
 
 
 class Pressure:
@@ -180,9 +181,11 @@ class PartitionHost:
         identity: LogIdentity,
         machine: PartitionMachine,
         log: PartitionLog,
+        side: dict[str, PartitionLog],
         segments: Segments,
         pressure: Pressure,
         *,
+        new_log: Callable[[str], PartitionLog],
         collected_bytes_max: int,
         parked_max: int,
     ) -> None:
@@ -191,9 +194,12 @@ class PartitionHost:
         self.identity = identity
         self.machine = machine
         self.log = log
+        self.side = side  # side logs by name: "waiting", "trace"
         self.replica: Replica | None = None
         self.marks = Marks()
         self.applied_bytes = 0  # since the last checkpoint
+        self.scrub_turn = 0
+        self._new_log = new_log
         self._segments = segments
         self._pressure = pressure
         self._collected: list[Append] = []
@@ -330,7 +336,9 @@ class PartitionHost:
     def _apply_command(self, entry: Entry, proposal: Proposal | None) -> None:
         events = self.machine.apply(entry.index, entry.term, entry.data)
         if not events:  # a Noop: every replica marks its digest here
-            self.marks.put(entry.index, self.machine.digest(), self.log.log_start, self.log.log_end)
+            side = {name: (log.log_start, log.log_end) for name, log in self.side.items()}
+            state = self.machine.digest()
+            self.marks.put(entry.index, state, self.log.log_start, self.log.log_end, side)
         for event in events:
             if isinstance(event, AppendedEntry):
                 self._store(entry, event)
@@ -430,7 +438,8 @@ class PartitionHost:
     def offer(self, index: int) -> bytes:
         """Freeze the state at ``index``; the log up to here stays readable by itself."""
         state = self.machine.snapshot()
-        offer = Offer(index, self.log.log_start, self.log.log_end, len(state))
+        ends = {name: log.log_end for name, log in self.side.items()}
+        offer = Offer(index, self.log.log_start, self.log.log_end, len(state), ends)
         self._offers[index] = (offer, state)
         while len(self._offers) > OFFERS_MAX:
             del self._offers[next(iter(self._offers))]
@@ -448,6 +457,7 @@ class PartitionHost:
         self.applied_bytes = 0
         state = self.machine.freeze()
         sync = self.log.sync_job()
+        side = [(name, log.sync_job()) for name, log in self.side.items()]
         head = replica.checkpoint_head()
         identity = self.identity
         at_ms, level = self.machine.at_ms, self.machine.feature_level
@@ -461,14 +471,32 @@ class PartitionHost:
                 state=state(),
                 at_ms=at_ms,
                 feature_level=level,
+                side={name: sync_side() for name, sync_side in side},
             )
 
         return build
 
-    def checkpointed(self, mark: LogMark) -> None:
-        """A checkpoint with this mark is durable: older files and memory may go."""
-        self.log.synced(mark)
-        self.log.checkpointed(mark)
+    def checkpointed(self, made: Checkpoint) -> None:
+        """A checkpoint with these marks is durable: older files and memory may go."""
+        if made.log is not None:
+            self.log.synced(made.log)
+            self.log.checkpointed(made.log)
+        for name, mark in made.side.items():
+            self.side[name].synced(mark)
+            self.side[name].checkpointed(mark)
+
+    # ------------------------------------------------------------------ side logs
+
+    def log_named(self, name: str) -> PartitionLog | None:
+        """Return a side log that is there, or the main one ("")."""
+        return self.side.get(name) if name else self.log
+
+    def side_log(self, name: str) -> PartitionLog:
+        """Return a side log; its first use begins it, empty."""
+        log = self.side.get(name)
+        if log is None:
+            log = self.side[name] = self._new_log(name)
+        return log
 
     # ------------------------------------------------------------------ the rest
 

@@ -27,6 +27,8 @@ TIMEOUT_MS = 5_000
 TRIES = 3
 AGAIN_MS = 1_000
 
+Key = tuple[int, str, int]  # shard, name of the log, start
+
 _pack = msgspec.msgpack.encode
 
 
@@ -35,39 +37,45 @@ class Repairs:
 
     def __init__(self, node: "Node") -> None:
         self._node = node
-        self._repairing: set[tuple[int, int]] = set()  # (shard, start)
-        self._failures: dict[tuple[int, int], int] = {}
+        self._repairing: set[Key] = set()
+        self._failures: dict[Key, int] = {}
 
     def serve(self) -> None:
         """Answer other nodes."""
         self._node.remote.handle(VERB_RANGE, self._on_range)
 
-    def repair(self, host: PartitionHost, start: int, end: int) -> None:
-        """Refill a damaged range of a log from another replica."""
+    def repair(self, host: PartitionHost, start: int, end: int, log: str = "") -> None:
+        """Refill a damaged range of a log from another replica; ``log`` names a side log."""
         replica = host.replica
-        if replica is None or replica.is_closed or (replica.shard, start) in self._repairing:
+        if replica is None or replica.is_closed or (replica.shard, log, start) in self._repairing:
             return
         others = [node_of(ReplicaId(r)) for r in (*replica.conf.voters, *replica.conf.learners)]
         nodes = [n for n in others if n != self._node.id and self._node.peers.is_live(n)]
         if not nodes:
             self._node.log("error", "log.no_source", partition=host.name, start=start, end=end)
             return
-        self._repairing.add((replica.shard, start))
-        self._ask_range(host, start, end, nodes)
+        self._repairing.add((replica.shard, log, start))
+        self._ask_range(host, log, start, end, nodes)
 
-    def _ask_range(self, host: PartitionHost, start: int, end: int, nodes: Sequence[int]) -> None:
+    def _ask_range(
+        self, host: PartitionHost, name: str, start: int, end: int, nodes: Sequence[int]
+    ) -> None:
         replica = host.replica
         assert replica is not None
-        key = (replica.shard, start)
+        key = (replica.shard, name, start)
+        log = host.log_named(name)
+        if log is None or end <= log.log_start:  # nobody needs those bytes any more
+            self._repairing.discard(key)
+            return
         if not nodes or replica.is_closed:
             self._not_repaired(host, replica, key)
             return
 
         def answered(answer: Answer) -> None:
             if isinstance(answer, RaftlineError):
-                self._ask_range(host, start, end, nodes[1:])
+                self._ask_range(host, name, start, end, nodes[1:])
             else:
-                self._node.segments.run(host.log.repair_job(start, end, answer), repaired)
+                self._node.segments.run(log.repair_job(start, end, answer), repaired)
 
         def repaired(left: object, error: BaseException | None) -> None:
             if error is not None or left:
@@ -78,33 +86,35 @@ class Repairs:
                     start=start,
                     reason=str(error or left),
                 )
-                self._ask_range(host, start, end, nodes[1:])
+                self._ask_range(host, name, start, end, nodes[1:])
                 return
             self._repairing.discard(key)
             self._failures.pop(key, None)
             self._node.log("info", "log.repaired", partition=host.name, start=start, end=end)
 
-        body = [_pack((replica.shard, start, end))]
+        body = [_pack((replica.shard, start, end, name))]
         self._node.remote.call(nodes[0], VERB_RANGE, body, TIMEOUT_MS, answered, bulk=True)
 
-    def _not_repaired(self, host: PartitionHost, replica: Replica, key: tuple[int, int]) -> None:
+    def _not_repaired(self, host: PartitionHost, replica: Replica, key: Key) -> None:
         """Try again later; a range nobody can give costs the replica its place."""
         self._failures[key] = self._failures.get(key, 0) + 1
         self._node.clock.call_later(AGAIN_MS, lambda: self._repairing.discard(key))
         if self._failures[key] < TRIES or replica.is_closed or len(replica.conf.voters) < 3:
             return
         del self._failures[key]
-        reason = f"{host.name}@{key[1]} is damaged and no other replica has those bytes any more"
+        name = f"{host.name}:{key[1]}" if key[1] else host.name
+        reason = f"{name}@{key[2]} is damaged and no other replica has those bytes any more"
         self._node.shards.stop_replica(replica, reason)
 
     def _on_range(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
-        shard, start, end = msgspec.msgpack.decode(body, type=tuple[int, int, int])
+        shard, start, end, name = msgspec.msgpack.decode(body, type=tuple[int, int, int, str])
         replica = self._node.shards.get(shard)
         host = replica.host if replica is not None else None
-        if not isinstance(host, PartitionHost) or host.log.log_end < end:
+        log = host.log_named(name) if isinstance(host, PartitionHost) else None
+        if not isinstance(host, PartitionHost) or log is None or log.log_end < end:
             reply(NotReady(f"shard {shard} does not reach {end} here"))
             return
-        job = host.log.export_job(start, 1 << 30, end)
+        job = log.export_job(start, 1 << 30, end)
 
         def exported(got: Exported | None, error: BaseException | None) -> None:
             if got is not None and (got.start, got.end) == (start, end):

@@ -34,7 +34,6 @@ from raftline.raft.rpc import ConfState, Entry, EntryKind, HardState, Rpc, RpcKi
 from raftline.raft.state import Role
 from raftline.raft.storage import MemoryLog
 from raftline.storage.checkpoint import Checkpoint
-from raftline.storage.log_words import LogMark
 from raftline.storage.wal import Wal
 
 _HEARTBEAT = int(RpcKind.HEARTBEAT)
@@ -84,8 +83,8 @@ class Host(Protocol):
         """Freeze what a checkpoint holds; the lane's half is returned."""
         ...
 
-    def checkpointed(self, mark: LogMark) -> None:
-        """A checkpoint with this mark of the log is durable."""
+    def checkpointed(self, made: Checkpoint) -> None:
+        """A checkpoint with these marks of the logs is durable."""
         ...
 
     def expire(self, now_ms: float) -> None:

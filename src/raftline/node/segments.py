@@ -4,7 +4,7 @@ The lane writes applied batches out, reads cold ones, makes checkpoints, removes
 let go, scrubs and repairs. Only plans are made here; the jobs are the log's own.
 
 Invariants
-    S1  One flush of a log is in flight at a time.
+    S1  One flush of a log is in flight at a time. A partition's side logs are logs of their own.
     S2  A checkpoint of a shard is taken at one instant of the loop: machine state, applied index
         and log mark belong together.
     S3  The WAL lets go of a shard's entries only after the checkpoint that covers them is durable.
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from raftline.model.calls import ReadReply
     from raftline.node.partition import PartitionHost
     from raftline.node.replica import Replica
+    from raftline.storage.log import PartitionLog
 
 T = TypeVar("T")
 
@@ -38,8 +39,8 @@ SCRUB_MS = 1000
 class Repairer(Protocol):
     """Who fetches good bytes from other replicas."""
 
-    def repair(self, host: "PartitionHost", start: int, end: int) -> None:
-        """Refill ``[start, end)`` of a log from a peer."""
+    def repair(self, host: "PartitionHost", start: int, end: int, log: str = "") -> None:
+        """Refill ``[start, end)`` of a log from a peer; ``log`` names a side log."""
         ...
 
 
@@ -64,8 +65,8 @@ class Segments:
         self._settings = settings
         self._log = log
         self._stop_replica = stop_replica
-        self._unflushed: dict[int, PartitionHost] = {}  # by shard
-        self._flushing: set[int] = set()
+        self._unflushed: dict[PartitionLog, PartitionHost] = {}
+        self._flushing: set[PartitionLog] = set()
         self._timer = False
         self._checkpointing: set[int] = set()
         self._checkpointed_mono: dict[int, float] = {}
@@ -80,52 +81,55 @@ class Segments:
 
     def appended(self, host: "PartitionHost") -> None:
         """A host applied something: write it out soon, at once if it is much."""
-        replica = host.replica
-        assert replica is not None
-        unflushed = host.log.unflushed_bytes
+        self._grown(host, host.log)
+        if host.side:
+            for log in host.side.values():
+                self._grown(host, log)
+
+    def _grown(self, host: "PartitionHost", log: "PartitionLog") -> None:
+        unflushed = log.unflushed_bytes
         if not unflushed:
             return
-        self._unflushed[replica.shard] = host
+        self._unflushed[log] = host
         if unflushed >= self._settings.flush_bytes:
-            self._flush(host)
+            self._flush(host, log)
         elif not self._timer:
             self._timer = True
             self._clock.call_later(self._settings.flush_ms, self._flush_all)
 
     def _flush_all(self) -> None:
         self._timer = False
-        for host in list(self._unflushed.values()):
-            self._flush(host)
+        for log, host in list(self._unflushed.items()):
+            self._flush(host, log)
 
-    def _flush(self, host: "PartitionHost") -> None:
+    def _flush(self, host: "PartitionHost", log: "PartitionLog") -> None:
         replica = host.replica
         if replica is None or replica.is_closed:
+            self._unflushed.pop(log, None)  # another life of the replica goes on with its own
             return
-        shard = replica.shard
-        if shard in self._flushing:  # S1
+        if log in self._flushing:  # S1
             return
-        flush = host.log.take_flush()
+        flush = log.take_flush()
         if flush is None:
-            self._unflushed.pop(shard, None)
+            self._unflushed.pop(log, None)
             return
-        self._flushing.add(shard)
-        log = host.log
+        self._flushing.add(log)
 
         def written(_: object, error: BaseException | None) -> None:
-            self._flushing.discard(shard)
+            self._flushing.discard(log)
             if error is not None:
                 log.flush_failed(flush)
             if error is None:
                 log.flushed(flush)
                 self.disk_full = False
-                self.appended(host)
+                self._grown(host, log)
                 if not log.unflushed_bytes:
-                    self._unflushed.pop(shard, None)
+                    self._unflushed.pop(log, None)
             elif isinstance(error, OSError) and error.errno == errno.ENOSPC:  # S4
                 self._note_full(error)
-                self._clock.call_later(RETRY_FLUSH_MS, lambda: self._flush(host))
+                self._clock.call_later(RETRY_FLUSH_MS, lambda: self._flush(host, log))
             elif isinstance(error, StaleJob):
-                self.appended(host)
+                self._grown(host, log)
             else:
                 self._stop_replica(replica, f"segment write failed: {error}")
 
@@ -144,32 +148,34 @@ class Segments:
         offset: int,
         bytes_max: int,
         done: "Callable[[ReadReply | RaftlineError], None]",
+        end: int | None = None,
     ) -> None:
         """Read cold batches in the lane."""
         try:
-            cached = host.log.read_cached(offset, bytes_max)
+            cached = host.log.read_cached(offset, bytes_max, end)
         except DamagedRange as error:
             host.cold_read(None, error, done)
             return
         if cached is not None:
             host.cold_read(cached, None, done)
             return
-        job = host.log.read_job(offset, bytes_max)
+        job = host.log.read_job(offset, bytes_max, end)
         self._lane.submit(job, lambda buffers, error: host.cold_read(buffers, error, done))
 
-    def damaged(self, host: "PartitionHost", error: DamagedRange) -> RaftlineError:
+    def damaged(self, host: "PartitionHost", error: DamagedRange, log: str = "") -> RaftlineError:
         """Have a damaged range refilled; return what the reader hears meanwhile."""
+        name = f"{host.name}:{log}" if log else host.name
         self._log(
             "error",
             "log.damaged",
-            partition=host.name,
+            partition=name,
             start=error.start_offset,
             end=error.end_offset,
             reason=error.reason,
         )
         if self.repairer is not None:
-            self.repairer.repair(host, error.start_offset, error.end_offset)
-        where = f"{host.name}@{error.start_offset}"
+            self.repairer.repair(host, error.start_offset, error.end_offset, log)
+        where = f"{name}@{error.start_offset}"
         return Damaged(where, error.reason)
 
     def run(
@@ -180,9 +186,12 @@ class Segments:
 
     def trimmed(self, host: "PartitionHost") -> None:
         """Remove the files that a trim let go."""
-        if host.log.needs_trim():
-            job = host.log.trim_job()
-            self._lane.submit(job, lambda _, error: self._log_failure("log.trim", host.name, error))
+        for log in (host.log, *host.side.values()):
+            if log.needs_trim():
+                job = log.trim_job()
+                self._lane.submit(
+                    job, lambda _, error: self._log_failure("log.trim", host.name, error)
+                )
 
     def _log_failure(self, event: str, name: str, error: BaseException | None) -> None:
         if error is not None:
@@ -239,8 +248,7 @@ class Segments:
         if replica.is_closed:
             pass  # overtaken: another life of the replica goes on from its own
         elif made is not None:
-            if made.log is not None:
-                replica.host.checkpointed(made.log)
+            replica.host.checkpointed(made)
             self.disk_full = False
             self._checkpointed_index[shard] = index
             self._checkpointed_mono[shard] = self._clock.mono_ms()
@@ -280,7 +288,12 @@ class Segments:
             return
         self._scrub_at = (self._scrub_at + 1) % len(hosts)
         host = hosts[self._scrub_at]
-        job = host.log.scrub_job(min(rate, 8 << 20))
+        names = ["", *host.side]
+        host.scrub_turn += 1
+        name = names[host.scrub_turn % len(names)]
+        log = host.log_named(name)
+        assert log is not None
+        job = log.scrub_job(min(rate, 8 << 20))
 
         def done(result: ScrubResult | None, error: BaseException | None) -> None:
             if result is None:
@@ -288,6 +301,6 @@ class Segments:
                     self._log_failure("log.scrub", host.name, error)
                 return
             for damage in result.damaged:
-                self.damaged(host, DamagedRange(damage))
+                self.damaged(host, DamagedRange(damage), name)
 
         self._lane.submit(job, done)

@@ -2,10 +2,10 @@
 
 For each shard a command that changes nothing goes through the log; every replica marks its digest
 when it applies it. The marks are then collected, and each partition replica digests the bytes of
-its log over the range that all of them hold.
+its logs, side logs too, over the ranges that all of them hold.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 POLL_MS = 50
 REPAIR_MS = 200
+
+Range = tuple[str, int, int]  # name of a log ("": the main one), start, end
 
 _pack = msgspec.msgpack.encode
 
@@ -81,31 +83,39 @@ class Verifier:
             self._node.clock.call_later(POLL_MS, lambda: self.mark(shard, index, deadline, reply))
 
     def _on_digest(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
-        shard, start, end = msgspec.msgpack.decode(body, type=tuple[int, int, int])
-        self.digest(shard, start, end, self._node.clock.mono_ms() + timeout_ms, reply)
+        shard, ranges = msgspec.msgpack.decode(body, type=tuple[int, list[Range]])
+        self.digest(shard, ranges, self._node.clock.mono_ms() + timeout_ms, reply)
 
-    def digest(self, shard: int, start: int, end: int, deadline: float, reply: Reply) -> None:
-        """Answer with the digest of our log's bytes in ``[start, end)``, repairing on the way."""
+    def digest(
+        self, shard: int, ranges: Sequence[Range], deadline: float, reply: Reply, before: str = ""
+    ) -> None:
+        """Answer with the digests of our logs' bytes in ``ranges``, repairing on the way."""
+        if not ranges:
+            reply(before.encode())
+            return
+        (name, start, end), left = ranges[0], ranges[1:]
         replica = self._node.shards.get(shard)
         host = replica.host if replica is not None else None
-        if not isinstance(host, PartitionHost):
-            reply(NotReady(f"shard {shard} has no log here"))
+        log = host.log_named(name) if isinstance(host, PartitionHost) else None
+        if not isinstance(host, PartitionHost) or log is None:
+            reply(NotReady(f"shard {shard} has no log {name or 'of messages'} here"))
             return
 
         def digested(text: str | None, error: BaseException | None) -> None:
             clock = self._node.clock
             if text is not None:
-                reply(text.encode())
+                found = f"{before}+{name}:{text}" if name else text
+                self.digest(shard, left, deadline, reply, found)
                 return
             if isinstance(error, DamagedRange):
-                self._node.segments.damaged(host, error)
+                self._node.segments.damaged(host, error, name)
                 if clock.mono_ms() + REPAIR_MS < deadline:
-                    again = lambda: self.digest(shard, start, end, deadline, reply)  # noqa: E731
+                    again = lambda: self.digest(shard, ranges, deadline, reply, before)  # noqa: E731
                     clock.call_later(REPAIR_MS, again)
                     return
             reply(NotReady(f"{host.name}: {error}"))
 
-        self._node.segments.run(host.log.digest_job(start, end), digested)
+        self._node.segments.run(log.digest_job(start, end), digested)
 
 
 class Comparison:
@@ -171,19 +181,25 @@ class Comparison:
             return
         start = max(mark.log_start for mark in marks)
         end = min(mark.log_end for mark in marks)
+        ranges: list[Range] = [("", start, max(start, end))]
+        for name in sorted({name for mark in marks for name in mark.side}):
+            start = max(mark.side.get(name, (0, 0))[0] for mark in marks)
+            end = min(mark.side.get(name, (0, 0))[1] for mark in marks)
+            if start < end:
+                ranges.append((name, start, end))
         for node in self._nodes:
-            self._ask_digest(node, start, max(start, end))
+            self._ask_digest(node, ranges)
 
-    def _ask_digest(self, node: int, start: int, end: int) -> None:
+    def _ask_digest(self, node: int, ranges: Sequence[Range]) -> None:
         def answered(answer: Answer) -> None:
             self._digests[node] = answer if isinstance(answer, RaftlineError) else answer.decode()
             if len(self._digests) == len(self._nodes):
                 self._finish()
 
         if node == self._node.id:
-            self._node.verifier.digest(self._shard, start, end, self._deadline, answered)
+            self._node.verifier.digest(self._shard, ranges, self._deadline, answered)
         else:
-            body = [_pack((self._shard, start, end))]
+            body = [_pack((self._shard, ranges))]
             self._node.remote.call(node, VERB_DIGEST, body, self._left_ms(), answered)
 
     def _finish(self) -> None:
