@@ -41,12 +41,18 @@ from raftline.telemetry.log import LogEvent
 ROOT = "shards"
 FIRST_INDEX = 1
 FIRST_TERM = 1
+SIDE_SEGMENT_BYTES = 16 << 20  # a side log lets go of its oldest part sooner
 OLD, GONE = ".old-", ".gone-"  # directories that are kept, or that wait to be removed
 
 
 def shard_directory(shard: int) -> str:
     """Return where a shard's files are."""
     return f"{ROOT}/{shard}"
+
+
+def log_directory(shard: int, name: str) -> str:
+    """Return where a log of a partition is: a side log by its name, the main one by ""."""
+    return f"{shard_directory(shard)}/{name or 'log'}"
 
 
 class Found:
@@ -165,21 +171,23 @@ class Shards:
 
     def _partition_host(self, shard: int, checkpoint: Checkpoint) -> PartitionHost:
         log = self._open_log(shard, checkpoint)
-        damage = log.damage
-        if damage:
-            self._log("error", "log.damaged", shard=shard, reason=str(damage))
+        side = {name: self._open_log(shard, checkpoint, name) for name in checkpoint.side}
+        for opened in (log, *side.values()):
+            if opened.damage:
+                self._log("error", "log.damaged", shard=shard, reason=str(opened.damage))
         machine = PartitionMachine()
         if checkpoint.state:
             machine.restore(checkpoint.state)
-        return self.new_host(shard, f"shard {shard}", self._identity(checkpoint), machine, log)
+        identity = self._identity(checkpoint)
+        return self.new_host(shard, f"shard {shard}", identity, machine, log, side)
 
-    def _open_log(self, shard: int, checkpoint: Checkpoint) -> PartitionLog:
+    def _open_log(self, shard: int, checkpoint: Checkpoint, name: str = "") -> PartitionLog:
         return PartitionLog.open(
             self._disk,
-            shard_directory(shard) + "/log",
+            log_directory(shard, name),
             self._identity(checkpoint),
-            self._log_settings(),
-            checkpoint.log,
+            self._log_settings(name),
+            checkpoint.side[name] if name else checkpoint.log,
             pool=self._pool,
         )
 
@@ -193,24 +201,33 @@ class Shards:
         identity: LogIdentity,
         machine: PartitionMachine,
         log: PartitionLog,
+        side: dict[str, PartitionLog],
     ) -> PartitionHost:
-        """Return a host for a partition's machine and log."""
+        """Return a host for a partition's machine and logs."""
+
+        def new_log(side_name: str) -> PartitionLog:
+            directory = log_directory(shard, side_name)
+            settings = self._log_settings(side_name)
+            return PartitionLog.fresh(self._pool, directory, identity, settings)
+
         return PartitionHost(
             name,
             shard_directory(shard),
             identity,
             machine,
             log,
+            side,
             self._segments,
             self.pressure,
+            new_log=new_log,
             collected_bytes_max=self._settings.raft.uncommitted_bytes_max,
             parked_max=self._settings.limits.parked_reads_max,
         )
 
-    def _log_settings(self) -> LogSettings:
+    def _log_settings(self, name: str = "") -> LogSettings:
         log = self._settings.log
         return LogSettings(
-            segment_bytes=log.segment_bytes,
+            segment_bytes=min(log.segment_bytes, SIDE_SEGMENT_BYTES) if name else log.segment_bytes,
             flush_bytes=log.flush_bytes,
             flush_ms=log.flush_ms,
             tail_bytes=log.tail_bytes,
@@ -296,7 +313,7 @@ class Shards:
                 self.quarantine(shard, replica, f"could not be created: {error}")
                 return
             log, first = result
-            host = self.new_host(shard, name, self._identity(first), PartitionMachine(), log)
+            host = self.new_host(shard, name, self._identity(first), PartitionMachine(), log, {})
             then(self._start(shard, replica, host, _start(first, None)))
 
         self._segments.run(job, opened)
