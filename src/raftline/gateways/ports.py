@@ -9,6 +9,7 @@ takes any call and forwards it to the leader.
 from collections.abc import Callable
 from typing import Protocol
 
+from raftline.machines.delivery.commands import START_FIRST, Settle
 from raftline.model.batch import BatchInfo
 from raftline.model.calls import (
     Appended,
@@ -16,6 +17,8 @@ from raftline.model.calls import (
     ClusterStatus,
     Looked,
     ReadReply,
+    Received,
+    Settled,
     Verified,
 )
 from raftline.model.errors import RaftlineError
@@ -82,6 +85,40 @@ class Calls(Protocol):
         partition, from_node, to_node} · cluster.transfer {topic, partition, to_node} ·
         cluster.recover {accept_loss} · producer.new {}.
         """
+        ...
+
+    def receive(
+        self,
+        topic: str,
+        group: str,
+        partition: int,
+        count_max: int,
+        bytes_max: int,
+        lease_ms: int,
+        wait_ms: int,
+        member: str,
+        timeout_ms: int,
+        done: Callable[[Received | RaftlineError], None],
+        *,
+        start: int = START_FIRST,
+        ordered: bool = False,
+    ) -> None:
+        """Lease messages to a member of a work group; wait for some if there are none.
+
+        ``partition`` -1: of whichever partition has the highest lane waiting. ``lease_ms`` 0: as
+        the topic says. ``start`` and ``ordered`` hold for a group that begins with this call.
+        """
+        ...
+
+    def settle(
+        self,
+        topic: str,
+        partition: int,
+        settles: list[Settle],
+        timeout_ms: int,
+        done: Callable[[Settled | RaftlineError], None],
+    ) -> None:
+        """Ack, nack, reject or extend leased messages; answered when it is committed."""
         ...
 
     def ask(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from raftline.machines.delivery.commands import START_FIRST, Settle
 from raftline.model.batch import NO_PRODUCER, BatchInfo, check_batch
 from raftline.model.calls import (
     Appended,
@@ -17,6 +18,8 @@ from raftline.model.calls import (
     ClusterStatus,
     Looked,
     ReadReply,
+    Received,
+    Settled,
     Verified,
 )
 from raftline.model.errors import (
@@ -29,6 +32,7 @@ from raftline.model.errors import (
     UnknownTopic,
 )
 from raftline.model.partitioner import partition_of
+from raftline.node.desks import Receive
 from raftline.node.partition import Append, AppendDone, PartitionHost, Refuse
 from raftline.node.remote import (
     VERB_APPEND,
@@ -442,6 +446,40 @@ class NodeCalls:
     ) -> None:
         """Run an administrative command anywhere in the cluster."""
         self._node.admin.run(name, arguments, timeout_ms, done)
+
+    def receive(
+        self,
+        topic: str,
+        group: str,
+        partition: int,
+        count_max: int,
+        bytes_max: int,
+        lease_ms: int,
+        wait_ms: int,
+        member: str,
+        timeout_ms: int,
+        done: Callable[[Received | RaftlineError], None],
+        *,
+        start: int = START_FIRST,
+        ordered: bool = False,
+    ) -> None:
+        """Lease messages to a member of a work group (desks.py)."""
+        limits = self._node.settings.limits
+        bytes_max = max(1, min(bytes_max, limits.reply_bytes_max))
+        wait_ms = max(0, min(wait_ms, limits.wait_ms_max, timeout_ms))
+        ask = Receive(0, group, count_max, bytes_max, lease_ms, wait_ms, member, start, ordered)
+        self._node.desks.receive(topic, partition, ask, timeout_ms, done)
+
+    def settle(
+        self,
+        topic: str,
+        partition: int,
+        settles: list[Settle],
+        timeout_ms: int,
+        done: Callable[[Settled | RaftlineError], None],
+    ) -> None:
+        """Ack, nack, reject or extend leased messages; answered when it is committed."""
+        self._node.desks.settle(topic, partition, settles, timeout_ms, done)
 
     def ask(
         self,

@@ -33,6 +33,7 @@ from raftline.node.admissions import Admissions
 from raftline.node.calls import NodeCalls
 from raftline.node.catalog import CatalogHost
 from raftline.node.catch_up import CatchUps
+from raftline.node.desks import Desks
 from raftline.node.elections import Elections
 from raftline.node.founding import AdmitRequest, Founding
 from raftline.node.giving import Giving
@@ -241,6 +242,7 @@ class Node(NodeCalls):
         self.admin = Admin(self)
         self.verifier = Verifier(self)
         self.questions = Questions(self)
+        self.desks = Desks(self)
         self.recovery = Recovery(self)
         self.status_pages = StatusPages(self)
         self.founding = Founding(
@@ -260,6 +262,7 @@ class Node(NodeCalls):
             self.admin,
             self.verifier,
             self.questions,
+            self.desks,
             self.giving,
             self.repairs,
             self.recovery,
@@ -651,6 +654,7 @@ class Node(NodeCalls):
                     self.clock.call_soon(lambda: self.seats.catalog_changed(()))  # a new state
                 self.catalog_host = host
         self.router.hint(shard, 0 if replica.is_closed else replica.leader_node)
+        self.desks.role_changed(replica)
         if replica.is_closed or not replica.is_leader:
             return
         if shard == CATALOG_SHARD and not self.catalog_machine.cluster and self.identity.founders:

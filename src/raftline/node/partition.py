@@ -13,9 +13,12 @@ Invariants
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from raftline.machines.delivery.ages import Ages
+from raftline.machines.delivery.commands import DELIVER_TAG, decode_deliver
 from raftline.machines.machine import Refused
 from raftline.machines.partition.commands import (
     APPEND_TAG,
@@ -26,6 +29,7 @@ from raftline.machines.partition.commands import (
     encode_command,
 )
 from raftline.machines.partition.machine import AppendedEntry, Duplicate, PartitionMachine, Trimmed
+from raftline.machines.partition.side_car import SideCar, encode_extension
 from raftline.model.batch import BatchInfo
 from raftline.model.calls import Appended, Looked, ReadReply
 from raftline.model.errors import (
@@ -39,6 +43,7 @@ from raftline.model.errors import (
 )
 from raftline.model.limits import ENTRY_BATCHES_MAX
 from raftline.model.records import open_batch
+from raftline.node.deliver_proposal import DeliverProposal
 from raftline.node.marks import Marks
 from raftline.node.replica import Proposal, Replica
 from raftline.node.segments import Segments
@@ -47,13 +52,17 @@ from raftline.storage.checkpoint import Checkpoint
 from raftline.storage.log import PartitionLog
 from raftline.storage.log_words import DamagedRange, LogIdentity, TimeHit
 
+if TYPE_CHECKING:
+    from raftline.node.desk import Desk
+
 ENTRY_BYTES = 1 << 20  # appends of one turn share entries up to about this size
 OFFERS_MAX = 4  # the oldest may still be fetched while newer ones are made
 
 AppendDone = Callable[[Appended | RaftlineError], None]
 ReadDone = Callable[[ReadReply | RaftlineError], None]
-Append = tuple[bytes, BatchInfo, AppendDone, float, int, "Refuse | None"]
-"""batch, head, done, deadline, timeout, who hears that nothing was stored (None: done does)"""
+Append = tuple[bytes, BatchInfo, AppendDone, float, int, "Refuse | None", SideCar | None]
+"""batch, head, done, deadline, timeout, who hears that nothing was stored (None: done does), side
+car"""
 Refuse = Callable[[Append, RaftlineError], None]
 Parked = tuple[int, int, float, ReadDone]  # offset, bytes_max, deadline, done
 
@@ -118,6 +127,12 @@ class AppendProposal:
         if not left:
             self.settle()
         return not left
+
+
+def _size(append: Append) -> int:
+    """Return what an append counts in an entry, and in what waits."""
+    side = append[6]
+    return append[1].length if side is None else append[1].length + side.weight
 
 
 def _refuse(append: Append, error: RaftlineError) -> None:
@@ -204,10 +219,13 @@ class PartitionHost:
         self._pressure = pressure
         self._collected: list[Append] = []
         self._collected_bytes = 0
+        self._has_sides = False  # among the collected
         self._collected_bytes_max = collected_bytes_max
         self._parked: deque[Parked] = deque()
         self._parked_max = parked_max
         self._offers: dict[int, tuple[Offer, bytes]] = {}
+        self.ages = Ages(machine.next_offset)
+        self.desk: Desk | None = None  # while this replica leads, once a work group was here
 
     # ------------------------------------------------------------------ appends
 
@@ -219,17 +237,21 @@ class PartitionHost:
         timeout_ms: int,
         done: AppendDone,
         refuse: Refuse | None = None,
+        side: SideCar | None = None,
     ) -> None:
         """Collect one batch for the next turn."""
         replica = self.replica
         assert replica is not None
         size = info.length
+        if side is not None:
+            size += side.weight
+            self._has_sides = True
         collected = self._collected_bytes + size
         if collected > self._collected_bytes_max and self._collected:
             what = f"bytes waiting to be proposed to {self.name}"
             done(OverLimit(what, collected, self._collected_bytes_max))
             return
-        self._collected.append((batch, info, done, deadline, timeout_ms, refuse))
+        self._collected.append((batch, info, done, deadline, timeout_ms, refuse, side))
         self._collected_bytes = collected
         self._pressure.bytes += size
         replica.collected(size)
@@ -238,24 +260,38 @@ class PartitionHost:
         """Return the collected appends as entries of bounded size."""
         appends, self._collected = self._collected, []
         total, self._collected_bytes = self._collected_bytes, 0
-        if not appends:
-            return []
         at_ms = replica.time.stamp()
+        if self.desk is not None:
+            settles = self.desk.proposals(at_ms)
+            return self._entries(at_ms, appends, total) + settles if appends else settles
+        return self._entries(at_ms, appends, total) if appends else []
+
+    def _entries(
+        self, at_ms: int, appends: list[Append], total: int
+    ) -> list[tuple[bytes, Proposal]]:
+        has_sides, self._has_sides = self._has_sides, False
         if total < ENTRY_BYTES and len(appends) <= ENTRY_BATCHES_MAX:
-            return [self._entry(at_ms, appends, total)]
+            return [self._entry(at_ms, appends, total, has_sides=has_sides)]
         found: list[tuple[bytes, Proposal]] = []
         start = size = 0
         for at, append in enumerate(appends):
-            size += append[1].length
+            size += _size(append)
             if size >= ENTRY_BYTES or at + 1 - start >= ENTRY_BATCHES_MAX:
-                found.append(self._entry(at_ms, appends[start : at + 1], size))
+                some = appends[start : at + 1]
+                found.append(self._entry(at_ms, some, size, has_sides=has_sides))
                 start, size = at + 1, 0
         if start < len(appends):
-            found.append(self._entry(at_ms, appends[start:], size))
+            found.append(self._entry(at_ms, appends[start:], size, has_sides=has_sides))
         return found
 
-    def _entry(self, at_ms: int, appends: list[Append], size: int) -> tuple[bytes, Proposal]:
-        data = encode_append(at_ms, [append[:2] for append in appends])
+    def _entry(
+        self, at_ms: int, appends: list[Append], size: int, *, has_sides: bool
+    ) -> tuple[bytes, Proposal]:
+        flags, extension = 0, b""
+        if has_sides:
+            sides = [(at, append[6]) for at, append in enumerate(appends)]
+            flags, extension = encode_extension([(at, s) for at, s in sides if s is not None])
+        data = encode_append(at_ms, [append[:2] for append in appends], flags, extension)
         return data, AppendProposal(self.name, appends, self._pressure, size)
 
     def command(self, command: Command, proposal: CommandProposal) -> None:
@@ -270,6 +306,9 @@ class PartitionHost:
         self._collected_bytes = 0
         for append in appends:
             _refuse(append, error)
+        if self.desk is not None:
+            desk, self.desk = self.desk, None
+            desk.close(error)
 
     # ------------------------------------------------------------------ applying
 
@@ -280,7 +319,10 @@ class PartitionHost:
             return
         self.applied_bytes += len(data)
         if data[0] != APPEND_TAG:
-            self._apply_command(entry, proposal)
+            if data[0] == DELIVER_TAG:
+                self._apply_deliver(entry, proposal)
+            else:
+                self._apply_command(entry, proposal)
             return
         try:
             view = decode_append(data)
@@ -349,12 +391,29 @@ class PartitionHost:
             refusals = [event for event in events if isinstance(event, Refused)]
             proposal.answer(refusals[0].error() if refusals else Applied(entry.index, events))
 
+    def _apply_deliver(self, entry: Entry, proposal: Proposal | None) -> None:
+        """Apply the delivery commands of one turn."""
+        try:
+            deliver = decode_deliver(entry.data)
+        except Malformed as error:
+            if proposal is not None:
+                proposal.refuse(Internal(str(error)))
+            return
+        outcomes = self.machine.apply_deliver(entry.index, entry.term, deliver)
+        if self.desk is not None:
+            self.desk.applied(deliver, outcomes, entry.term)
+        if isinstance(proposal, DeliverProposal):
+            proposal.answer(outcomes)
+
     def applied(self) -> None:
         """Observe log time, wake readers, plan the write-out."""
         replica = self.replica
         if replica is not None:
             replica.time.observe(self.machine.at_ms)
+        self.ages.note(self.machine.next_offset, self.machine.at_ms)
         self._segments.appended(self)
+        if self.desk is not None:
+            self.desk.after_apply()
         if self._parked:
             self._serve_parked()
 
@@ -381,6 +440,14 @@ class PartitionHost:
             done(self._reply(buffers))
             return
         self._segments.read(self, offset, bytes_max, done)
+
+    def read_cold(self, offset: int, bytes_max: int, end: int, done: ReadDone) -> None:
+        """Read whole batches up to ``end`` that are not in memory any more."""
+        self._segments.read(self, offset, bytes_max, done, end)
+
+    def watch(self) -> None:
+        """Look here for callers whose time is up."""
+        self._pressure.parked[self] = None
 
     def _reply(self, buffers: list[bytes | bytearray | memoryview]) -> ReadReply:
         term = self.replica.raft.term if self.replica is not None else 0
@@ -508,12 +575,12 @@ class PartitionHost:
                 self._parked = deque(p for p in self._parked if p[2] > now_ms)
                 for parked in late:
                     parked[3](self._reply([]))
-        else:
+        if not (self.desk is not None and self.desk.expire(now_ms)) and not self._parked:
             self._pressure.parked.pop(self, None)
         if self._collected and any(a[3] <= now_ms for a in self._collected):
             late_appends = [a for a in self._collected if a[3] <= now_ms]
             self._collected = [a for a in self._collected if a[3] > now_ms]
-            size = sum(append[1].length for append in late_appends)
+            size = sum(map(_size, late_appends))
             self._collected_bytes -= size
             self._pressure.bytes -= size
             for append in late_appends:

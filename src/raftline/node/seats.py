@@ -84,6 +84,7 @@ class Seats:
             if replica is not None and row.topic:
                 self._name(replica, row.topic, row.partition)
         self._delete_dead()
+        self._node.desks.settings_changed()
 
     def _name(self, replica: Replica, topic: str, partition: int) -> None:
         replica.name = f"{topic}/{partition}"

@@ -1,0 +1,358 @@
+"""Work groups over HTTP: receive, ack, nack, reject, extend, one by one or many at a time.
+
+Every delivered message comes with a lease token; a settle names tokens. Fast clients read stored
+batches instead of JSON (``Accept: application/vnd.raftline.batch``) and settle ranges of a lease
+on the partition's own route.
+"""
+
+from typing import Any
+
+import msgspec
+
+from raftline.gateways.http import replies
+from raftline.gateways.http.connection import Exchange
+from raftline.gateways.http.items import ReadItem, to_item
+from raftline.gateways.http.routes import Request, Router
+from raftline.gateways.http.settles import Verdicts, merge_ranges, settles_of
+from raftline.gateways.lease_tokens import LeaseToken, decode_token, encode_token
+from raftline.gateways.opened import OpenedBatches
+from raftline.gateways.ports import Calls
+from raftline.machines.delivery.commands import (
+    ACK,
+    BACKOFF,
+    EXTEND,
+    NACK,
+    REJECT,
+    START_FIRST,
+    START_NEXT,
+    VERBS,
+    Settle,
+)
+from raftline.model.calls import Received, Settled
+from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError
+from raftline.model.limits import (
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    READ_BYTES_DEFAULT,
+    REASON_CHARS_MAX,
+    RECEIVE_COUNT_MAX,
+    WAIT_MS_MAX,
+)
+from raftline.model.settings import parse_duration_ms
+
+COUNT_DEFAULT = 10
+SETTLES_MAX = 10_000  # in one request
+DELAY_MS_MAX = 168 * 3_600_000
+
+
+class ReceiveBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What a receive asks for; everything has a default."""
+
+    count: int = COUNT_DEFAULT
+    wait: str | int = 0  # long poll
+    lease: str | int = 0  # 0: the topic's own
+    member: str = ""
+    partition: int = -1
+    bytes_max: int = READ_BYTES_DEFAULT
+    ordered: bool = False
+    start: str = "first"  # where a new group begins: first | next
+
+
+class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
+    """One settle, or many of the same kind."""
+
+    lease_token: str = ""
+    lease_tokens: list[str] = []
+    receipt_handle: str = ""  # another protocol's word for lease_token
+    reason: str = ""
+    delay: str | int | None = None  # nack: before it is delivered again
+    lease: str | int | None = None  # extend: time from now on
+    extension_seconds: int | None = None
+
+
+class MixedSettle(msgspec.Struct, forbid_unknown_fields=True):
+    """One of many settles of any kind."""
+
+    lease_token: str
+    verb: str = "ack"
+    reason: str = ""
+    delay: str | int | None = None
+    lease: str | int | None = None
+
+
+class MixedBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Many settles."""
+
+    settles: list[MixedSettle]
+
+
+RangeRow = tuple[str, int, int, int, int, list[int]]
+"""verb, term, sequence, attempt, generation, flat ranges"""
+
+
+class RangesBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Settles of ranges on one partition: the fast form."""
+
+    settles: list[RangeRow]
+    delay: str | int | None = None
+    lease: str | int | None = None
+    reason: str = ""
+
+
+class Delivered(ReadItem):
+    """One message as a worker gets it."""
+
+    partition: int = 0
+    attempt: int = 1
+    lease_token: str = ""
+    receipt_handle: str = ""
+    lease_expires_ms: int = 0
+
+
+_receive_decoder = msgspec.json.Decoder(ReceiveBody)
+_settle_decoder = msgspec.json.Decoder(SettleBody)
+_mixed_decoder = msgspec.json.Decoder(MixedBody)
+_ranges_decoder = msgspec.json.Decoder(RangesBody)
+_STARTS = {"first": START_FIRST, "next": START_NEXT}
+
+
+class DeliveryRoutes:
+    """The routes of work groups."""
+
+    __slots__ = ("_calls", "_opened", "_reply_bytes_max")
+
+    def __init__(self, calls: Calls, *, reply_bytes_max: int) -> None:
+        self._calls = calls
+        self._opened = OpenedBatches()
+        self._reply_bytes_max = reply_bytes_max
+
+    def add_to(self, router: Router) -> None:
+        """Add the routes."""
+        add = router.add
+        add("POST", "/v1/topics/{topic}/groups/{group}/receive", self.receive)
+        for verb in VERBS:
+            add("POST", f"/v1/messages/{verb}", self._settling(VERBS.index(verb)))
+        add("POST", "/v1/messages/visibility", self._settling(EXTEND))
+        add("POST", "/v1/messages/settle", self.settle_mixed)
+        one = "/v1/topics/{topic}/partitions/{partition}/groups/{group}"
+        add("POST", f"{one}/settle", self.settle_ranges)
+
+    # ------------------------------------------------------------------ receive
+
+    def receive(self, exchange: Exchange, request: Request) -> None:
+        """Lease messages; wait for some if there are none."""
+        body = ReceiveBody()
+        if request.body:
+            body = _decode(_receive_decoder, request.body, '{"count": 10, "wait": "5s"}')
+        wait_ms = _duration("wait", body.wait, 0, WAIT_MS_MAX)
+        lease_ms = _duration("lease", body.lease, 0, LEASE_MS_MAX)
+        if 0 < lease_ms < LEASE_MS_MIN:
+            raise InvalidArgument(f"a lease of {lease_ms} ms is too short", f"{LEASE_MS_MIN} ms up")
+        if not 1 <= body.count <= RECEIVE_COUNT_MAX:
+            text = f"count={body.count} is out of bounds"
+            raise InvalidArgument(text, f"allowed is 1 to {RECEIVE_COUNT_MAX}")
+        if body.start not in _STARTS:
+            raise InvalidArgument(f"start={body.start[:40]!r} is neither", "write first or next")
+        bytes_max = max(1, min(body.bytes_max, self._reply_bytes_max))
+        raw = request.wants(replies.BATCH)
+        topic, group = request.topic, request.params["group"]
+        exchange.weigh(bytes_max)
+
+        def answer(received: Received) -> None:
+            if raw:
+                _send_raw(exchange, received)
+            else:
+                exchange.json({"messages": self._items(topic, group, received)})
+
+        self._calls.receive(
+            topic,
+            group,
+            body.partition,
+            body.count,
+            bytes_max,
+            lease_ms,
+            wait_ms,
+            body.member,
+            wait_ms + request.timeout_ms,
+            exchange.then(answer),
+            start=_STARTS[body.start],
+            ordered=body.ordered,
+        )
+
+    def _items(self, topic: str, group: str, received: Received) -> list[Delivered]:
+        spans, partition = received.spans, received.partition
+        messages = iter(self._opened.pick(topic, partition, received.batches, spans))
+        items: list[Delivered] = []
+        for at in range(0, len(spans), 4):
+            start, end, attempt, generation = spans[at : at + 4]
+            for offset in range(start, end):
+                item = to_item(topic, partition, next(messages), Delivered)
+                token = encode_token(
+                    LeaseToken(
+                        topic,
+                        partition,
+                        group,
+                        received.term,
+                        received.sequence,
+                        offset,
+                        attempt,
+                        generation,
+                    )
+                )
+                item.partition, item.attempt = partition, attempt
+                item.lease_token = item.receipt_handle = token
+                item.lease_expires_ms = received.deadline_ms
+                items.append(item)
+        return items
+
+    # ------------------------------------------------------------------ settle
+
+    def _settling(self, verb: int) -> Any:
+        def settle(exchange: Exchange, request: Request) -> None:
+            body = _decode(_settle_decoder, request.body, '{"lease_token": "..."}')
+            one = body.lease_token or body.receipt_handle
+            texts = body.lease_tokens or ([one] if one else [])
+            lease = body.lease
+            if body.extension_seconds is not None:
+                lease = body.extension_seconds * 1000
+            delay_ms = _delay_of(verb, body.delay, lease)
+            _check_reason(body.reason)
+            rows = [(decode_token(text), verb, delay_ms, body.reason) for text in texts]
+            self._settle(exchange, request, rows, texts, is_one=not body.lease_tokens)
+
+        return settle
+
+    def settle_mixed(self, exchange: Exchange, request: Request) -> None:
+        """Settle many deliveries, each in its own way."""
+        body = _decode(_mixed_decoder, request.body, '{"settles": [{"lease_token": "..."}]}')
+        rows: list[tuple[LeaseToken, int, int, str]] = []
+        for item in body.settles:
+            verb = _verb(item.verb)
+            _check_reason(item.reason)
+            delay_ms = _delay_of(verb, item.delay, item.lease)
+            rows.append((decode_token(item.lease_token), verb, delay_ms, item.reason))
+        texts = [item.lease_token for item in body.settles]
+        self._settle(exchange, request, rows, texts, is_one=False)
+
+    def _settle(
+        self,
+        exchange: Exchange,
+        request: Request,
+        rows: list[tuple[LeaseToken, int, int, str]],
+        texts: list[str],
+        *,
+        is_one: bool,
+    ) -> None:
+        if not rows:
+            raise InvalidArgument("there is nothing to settle", 'send {"lease_token": "..."}')
+        if len(rows) > SETTLES_MAX:
+            raise OverLimit("settles in one request", len(rows), SETTLES_MAX)
+        verdicts = Verdicts(rows)
+
+        def finished(errors: list[RaftlineError | None]) -> None:
+            if is_one:
+                if errors[0] is not None:
+                    exchange.fail(errors[0])
+                else:
+                    exchange.json({"settled": 1})
+                return
+            exchange.json(
+                {
+                    "settled": sum(error is None for error in errors),
+                    "results": [
+                        {"lease_token": text}
+                        if error is None
+                        else {"lease_token": text, "error": replies.error_body(error)}
+                        for text, error in zip(texts, errors, strict=True)
+                    ],
+                }
+            )
+
+        places = settles_of(rows)
+        verdicts.expect(len(places), lambda errors: exchange.guard(finished, errors))
+        for (topic, partition), settles in places.items():
+            self._calls.settle(
+                topic,
+                partition,
+                settles,
+                request.timeout_ms,
+                verdicts.taker(topic, partition, settles),
+            )
+
+    def settle_ranges(self, exchange: Exchange, request: Request) -> None:
+        """Settle ranges of leases on one partition: for clients that read batches."""
+        body = _decode(_ranges_decoder, request.body, '{"settles": [["ack", 1, 1, 1, 0, [0, 9]]]}')
+        if not 0 < len(body.settles) <= SETTLES_MAX:
+            raise OverLimit("settles in one request", len(body.settles), SETTLES_MAX)
+        _check_reason(body.reason)
+        group, partition = request.params["group"], request.partition
+        settles: list[Settle] = []
+        for name, term, sequence, attempt, generation, ranges in body.settles:
+            verb = _verb(name)
+            settles.append(
+                Settle(
+                    group,
+                    verb,
+                    term,
+                    sequence,
+                    attempt,
+                    generation,
+                    merge_ranges(ranges),
+                    _delay_of(verb, body.delay, body.lease),
+                    body.reason,
+                )
+            )
+
+        def answer(settled: Settled) -> None:
+            exchange.json({"lost": settled.lost})
+
+        self._calls.settle(
+            request.topic, partition, settles, request.timeout_ms, exchange.then(answer)
+        )
+
+
+def _send_raw(exchange: Exchange, received: Received) -> None:
+    spans = ",".join(map(str, received.spans))
+    extra = (
+        f"Raftline-Partition: {received.partition}\r\n"
+        f"Raftline-Lease: {received.term}.{received.sequence}\r\n"
+        f"Raftline-Lease-Expires-Ms: {received.deadline_ms}\r\n"
+        f"Raftline-Spans: {spans}\r\n"
+    )
+    exchange.send(received.batches, 200, replies.BATCH, extra)
+
+
+def _decode(decoder: "msgspec.json.Decoder[Any]", body: bytes, example: str) -> Any:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(str(error), f"the body is like {example}") from error
+
+
+def _verb(name: str) -> int:
+    if name not in VERBS:
+        raise InvalidArgument(f"{name[:40]!r} is no settle", "use one of: " + ", ".join(VERBS))
+    return VERBS.index(name)
+
+
+def _duration(name: str, given: str | int, low: int, high: int) -> int:
+    found = parse_duration_ms(given) if isinstance(given, str) else given
+    if not low <= found <= high:
+        raise InvalidArgument(f"{name}={found} ms is out of bounds", f"allowed is {low} to {high}")
+    return found
+
+
+def _delay_of(verb: int, delay: str | int | None, lease: str | int | None) -> int:
+    if verb == NACK:
+        return BACKOFF if delay is None else _duration("delay", delay, 0, DELAY_MS_MAX)
+    if verb == EXTEND:
+        if lease is None:
+            raise InvalidArgument("an extend says for how long", 'add "lease": "30s"')
+        return _duration("lease", lease, LEASE_MS_MIN, LEASE_MS_MAX)
+    assert verb in (ACK, REJECT)
+    return 0
+
+
+def _check_reason(reason: str) -> None:
+    if len(reason) > REASON_CHARS_MAX:
+        raise OverLimit("characters of a reason", len(reason), REASON_CHARS_MAX)

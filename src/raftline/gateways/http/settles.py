@@ -1,0 +1,104 @@
+"""From lease tokens to settles of ranges, and from their outcomes back to one verdict a token."""
+
+from collections.abc import Callable, Sequence
+
+from raftline.gateways.lease_tokens import LeaseToken
+from raftline.machines.delivery.commands import Settle
+from raftline.model.calls import Settled
+from raftline.model.errors import LeaseLost, RaftlineError
+from raftline.model.intervals import IntervalSet
+
+Row = tuple[LeaseToken, int, int, str]  # token, verb, delay_ms, reason
+Place = tuple[str, int]  # topic, partition
+_Key = tuple[str, int, str, int, int, int, int, int, int, str]
+
+
+def merge_ranges(ranges: Sequence[int]) -> list[int]:
+    """Return flat ranges with neighbours joined, in the order they came."""
+    merged: list[int] = []
+    for at in range(0, len(ranges) - 1, 2):
+        start, end = ranges[at], ranges[at + 1]
+        if merged and merged[-1] == start:
+            merged[-1] = end
+        else:
+            merged += (start, end)
+    return merged
+
+
+def settles_of(rows: Sequence[Row]) -> dict[Place, list[Settle]]:
+    """Return one settle per lease, attempt and way of settling, by partition."""
+    offsets: dict[_Key, list[int]] = {}
+    for token, verb, delay_ms, reason in rows:
+        key = (
+            token.topic,
+            token.partition,
+            token.group,
+            verb,
+            token.term,
+            token.sequence,
+            token.attempt,
+            token.generation,
+            delay_ms,
+            reason,
+        )
+        offsets.setdefault(key, []).append(token.offset)
+    places: dict[Place, list[Settle]] = {}
+    for key, found in offsets.items():
+        topic, partition, group, verb, term, sequence, attempt, generation, delay_ms, reason = key
+        found.sort()
+        ranges = merge_ranges([edge for offset in found for edge in (offset, offset + 1)])
+        settle = Settle(group, verb, term, sequence, attempt, generation, ranges, delay_ms, reason)
+        places.setdefault((topic, partition), []).append(settle)
+    return places
+
+
+class Verdicts:
+    """Gathers what became of every token of a request."""
+
+    __slots__ = ("_done", "_failed", "_lost", "_missing", "_rows")
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+        self._lost: dict[tuple[str, int, str, int, int], IntervalSet] = {}
+        self._failed: dict[Place, RaftlineError] = {}
+        self._missing = 0
+        self._done: Callable[[list[RaftlineError | None]], None]
+
+    def expect(self, count: int, done: Callable[[list[RaftlineError | None]], None]) -> None:
+        """Call ``done`` with one verdict a row after ``count`` partitions answered."""
+        self._missing = count
+        self._done = done
+
+    def taker(
+        self, topic: str, partition: int, settles: Sequence[Settle]
+    ) -> Callable[[Settled | RaftlineError], None]:
+        """Return who hears of one partition."""
+
+        def take(answer: Settled | RaftlineError) -> None:
+            if isinstance(answer, RaftlineError):
+                self._failed[topic, partition] = answer
+            else:
+                for settle, lost in zip(settles, answer.lost, strict=True):
+                    if lost:
+                        self._note(topic, partition, settle, lost)
+            self._missing -= 1
+            if not self._missing:
+                self._done([self._verdict(row[0]) for row in self._rows])
+
+        return take
+
+    def _note(self, topic: str, partition: int, settle: Settle, lost: Sequence[int]) -> None:
+        key = (topic, partition, settle.group, settle.term, settle.sequence)
+        found = self._lost.setdefault(key, IntervalSet())
+        for at in range(0, len(lost), 2):
+            found.add(lost[at], lost[at + 1])
+
+    def _verdict(self, token: LeaseToken) -> RaftlineError | None:
+        failed = self._failed.get((token.topic, token.partition))
+        if failed is not None:
+            return failed
+        key = (token.topic, token.partition, token.group, token.term, token.sequence)
+        lost = self._lost.get(key)
+        if lost is not None and token.offset in lost:
+            return LeaseLost(f"{token.topic}/{token.partition}@{token.offset}")
+        return None

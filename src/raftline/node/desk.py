@@ -1,0 +1,451 @@
+"""The desk of a partition: what its leader hands out to work groups, and what comes back.
+
+Only the leader has one. Nothing here is replicated: after a change of leadership it is dropped,
+and the next leader builds its own from the machine's state.
+
+State
+    Commands collected for the next turn; per group the chooser (what goes out next), the offsets
+    reserved by Grants that are proposed and not applied, and the receivers parked until there is
+    something; the timer that lets log time pass when a lease or a backoff ends.
+
+Invariants
+    D1  No offset is handed out twice: it is reserved from its choice until its Grant is applied
+        or known to be lost.
+    D2  A first delivery may go out before its Grant commits, but only while a majority is known
+        to have confirmed this leader within the last election timeout. A redelivery waits.
+    D3  Every receive and every settle is answered once, within its time.
+    D4  Messages are handed out in the order of the chooser; receivers are served in turn.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from raftline.machines.delivery.commands import (
+    Command,
+    Deliver,
+    Grant,
+    OpenGroup,
+    Policy,
+    Reset,
+    encode_deliver,
+)
+from raftline.machines.delivery.outcomes import Granted, Outcome
+from raftline.machines.machine import Refused
+from raftline.model.batch import split_batches
+from raftline.model.calls import Received, ReadReply
+from raftline.model.errors import NotLeader, RaftlineError
+from raftline.model.intervals import IntervalSet
+from raftline.model.limits import DELIVER_COMMANDS_MAX
+from raftline.node.counter import Counter, Receiver
+from raftline.node.deliver_proposal import NEVER, DeliverCall, DeliverDone, DeliverProposal
+
+if TYPE_CHECKING:
+    from raftline.machines.delivery.group import WorkGroup
+    from raftline.node.partition import PartitionHost
+    from raftline.node.ports import Clock, Timer
+    from raftline.node.replica import Proposal, Replica
+
+COMMAND_BYTES = 64  # what a command weighs until it is encoded
+READ_PIECES_MAX = 64  # reads of one receive: spans far apart are left for the next
+
+
+class DeskSettings:
+    """What a desk must know of its topic; renewed when the catalog changes."""
+
+    __slots__ = ("bound_ms", "election_ms", "lease_ms", "policy", "priorities")
+
+    def __init__(
+        self, policy: Policy, lease_ms: int, priorities: str, bound_ms: int, election_ms: int
+    ) -> None:
+        self.policy = policy
+        self.lease_ms = lease_ms
+        self.priorities = priorities
+        self.bound_ms = bound_ms
+        self.election_ms = election_ms
+
+
+class Desk:
+    """One partition's work groups, seen by its leader."""
+
+    def __init__(self, host: "PartitionHost", replica: "Replica", clock: "Clock") -> None:
+        self._host = host
+        self._replica = replica
+        self._clock = clock
+        self.term = replica.raft.term  # in which we lead
+        self._calls: list[DeliverCall] = []
+        self._counters: dict[str, Counter] = {}
+        self._sequence = 0
+        self._confirmed_mono = -NEVER
+        self._confirming = False
+        self._timer: Timer | None = None
+        self._timer_due = 0
+        self._closed = False
+        self.settings: DeskSettings
+        self._waiting_ready: list[tuple[str, float, Callable[[], None]]] = []
+
+    # ------------------------------------------------------------------ commands
+
+    def collect(
+        self, commands: Sequence[Command], deadline: float, timeout_ms: int, done: DeliverDone
+    ) -> None:
+        """Take commands for the next turn's entry."""
+        self._calls.append(DeliverCall(commands, deadline, timeout_ms, done))
+        self._replica.collected(COMMAND_BYTES * max(1, len(commands)))
+
+    def proposals(self, at_ms: int) -> "list[tuple[bytes, Proposal]]":
+        """Return what was collected, as entries of bounded size."""
+        calls, self._calls = self._calls, []
+        found: list[tuple[bytes, Proposal]] = []
+        some: list[DeliverCall] = []
+        count = 0
+        for call in calls:
+            if some and count + len(call.commands) > DELIVER_COMMANDS_MAX:
+                found.append(self._entry(at_ms, some))
+                some, count = [], 0
+            some.append(call)
+            count += len(call.commands)
+        if some:
+            found.append(self._entry(at_ms, some))
+        return found
+
+    def _entry(self, at_ms: int, calls: list[DeliverCall]) -> "tuple[bytes, Proposal]":
+        commands = [command for call in calls for command in call.commands]
+        return encode_deliver(at_ms, commands), DeliverProposal(self._host.name, calls)
+
+    def applied(self, entry: Deliver, outcomes: Sequence[Outcome], term: int) -> None:
+        """An entry of delivery commands was applied: let go of what it granted."""
+        ours = term == self.term
+        if ours:
+            self._confirmed_mono = self._clock.mono_ms()
+        for command, outcome in zip(entry.commands, outcomes, strict=True):
+            if isinstance(command, Grant):
+                counter = self._counters.get(command.group)
+                if counter is not None and ours:
+                    counter.unreserve(command.spans)
+                    if isinstance(outcome, Granted) and outcome.lost:
+                        counter.returned(outcome.lost)
+            elif isinstance(command, Reset) and command.group in self._counters:
+                self._counters[command.group].restart()
+        for name, start, end in self._host.machine.delivery.take_returned():
+            counter = self._counters.get(name)
+            if counter is not None:
+                counter.returned([start, end])
+
+    def after_apply(self) -> None:
+        """A run of entries was applied: serve who waits, look at the time."""
+        for counter in list(self._counters.values()):
+            if counter.parked:
+                self._serve_parked(counter)
+        if self._waiting_ready:
+            self._tell_ready()
+        self.arm()
+
+    # ------------------------------------------------------------------ receiving
+
+    def receive(self, receiver: Receiver) -> None:
+        """Hand messages to a receiver now, or when there are some, or none at its deadline."""
+        counter = self._counter(receiver.group)
+        counter.parked.append(receiver)
+        self._serve_parked(counter)
+        if counter.parked:
+            self._host.watch()
+
+    def parked(self, name: str) -> int:
+        """Return how many receivers of a group wait here."""
+        counter = self._counters.get(name)
+        return 0 if counter is None else len(counter.parked)
+
+    def adopt(self, settings: DeskSettings) -> None:
+        """Go by other settings from now on."""
+        self.settings = settings
+        for counter in self._counters.values():
+            counter.settings = settings
+
+    def waiting_lane(self, name: str) -> int | None:
+        """Return the highest lane with something for a group; None if there is nothing."""
+        machine = self._host.machine
+        group = machine.delivery.groups.get(name)
+        if group is None:
+            return 0 if machine.next_offset > machine.log_start else None
+        counter = self._counter(name)
+        return counter.waiting_lane(group, self._host, self._replica.time.stamp())
+
+    def when_ready(self, name: str, deadline: float, call: Callable[[], None]) -> None:
+        """Call once a group may have something here, at the latest at ``deadline``."""
+        self._waiting_ready.append((name, deadline, call))
+        self._host.watch()
+
+    def _counter(self, name: str) -> Counter:
+        counter = self._counters.get(name)
+        if counter is None:
+            counter = self._counters[name] = Counter(name, self.settings)
+        return counter
+
+    def _serve_parked(self, counter: Counter) -> None:
+        """Serve receivers in turn until there is nothing more for the first of them. D4."""
+        while counter.parked and not counter.opening:
+            receiver = counter.parked[0]
+            group = self._host.machine.delivery.groups.get(counter.name)
+            if group is None or counter.differs(group.policy):
+                self._open(counter, receiver, group)
+                return
+            if not self._is_confirmed():
+                return
+            counter.parked.popleft()
+            if not self._serve(counter, group, receiver):
+                counter.parked.appendleft(receiver)
+                self._answer_overdue(counter, self._clock.mono_ms())
+                return
+
+    def _is_confirmed(self) -> bool:
+        """Say whether a majority confirmed us lately; if not, ask it and come back. D2."""
+        if len(self._replica.conf.voters) == 1:
+            return True
+        if self._clock.mono_ms() - self._confirmed_mono < self.settings.election_ms:
+            return True
+        if not self._confirming:
+            self._confirming = True
+            self._replica.read_index(self._confirmed)
+        return False
+
+    def _confirmed(self, error: RaftlineError | None) -> None:
+        self._confirming = False
+        if error is None and not self._closed:
+            self._confirmed_mono = self._clock.mono_ms()
+            self.after_apply()
+
+    def _open(self, counter: Counter, receiver: Receiver, group: "WorkGroup | None") -> None:
+        """Begin the group, or let it adopt the topic's settings."""
+        ordered = receiver.ordered if group is None else group.policy.ordered
+        command = OpenGroup(counter.name, counter.policy_for(ordered=ordered), receiver.start)
+        counter.opening = True
+
+        def opened(outcomes: Sequence[Outcome] | RaftlineError) -> None:
+            counter.opening = False
+            refusal = outcomes if isinstance(outcomes, RaftlineError) else None
+            if refusal is None and isinstance(outcomes[0], Refused):  # type: ignore[index]
+                refusal = outcomes[0].error()  # type: ignore[index]
+            if refusal is not None:
+                for parked in counter.take_all():
+                    parked.done(refusal)
+
+        self.collect([command], NEVER, 0, opened)
+
+    def _serve(self, counter: Counter, group: "WorkGroup", receiver: Receiver) -> bool:
+        """Choose for one receiver, read, grant; say whether there was something."""
+        at_ms = self._replica.time.stamp()
+        spans, is_again, keys = counter.choose(group, self._host, receiver.count_max, at_ms)
+        if not spans:
+            return False
+        counter.reserve(spans)  # D1
+        reading = _Reading(self, counter, receiver, spans, keys, is_again=is_again)
+        reading.next()
+        return True
+
+    def grant(
+        self,
+        counter: Counter,
+        receiver: Receiver,
+        spans: list[int],
+        keys: list[int] | None,
+        batches: bytes,
+        *,
+        is_again: bool,
+    ) -> None:
+        """Propose the Grant; answer now or when it is committed. D2."""
+        self._sequence += 1
+        sequence, term = self._sequence, self.term
+        at_ms = self._replica.time.stamp()
+        deadline_ms = at_ms + (receiver.lease_ms or self.settings.lease_ms)
+        command = Grant(counter.name, sequence, receiver.member, deadline_ms, spans, keys)
+        partition = self._host.identity.partition
+
+        def reply(granted: list[int]) -> None:
+            receiver.done(Received(partition, term, sequence, deadline_ms, granted, batches, at_ms))
+
+        def granted(outcomes: Sequence[Outcome] | RaftlineError) -> None:
+            if isinstance(outcomes, RaftlineError):
+                receiver.done(outcomes)
+            elif isinstance(outcomes[0], Granted):
+                reply(outcomes[0].spans)
+            else:
+                reply([])
+
+        self.collect([command], NEVER, 0, granted if is_again else _nobody)
+        if not is_again:
+            reply(spans)
+
+    # ------------------------------------------------------------------ time
+
+    def arm(self) -> None:
+        """Set the timer for the next lease or backoff that ends."""
+        due = self._host.machine.delivery.next_due_ms()
+        if due is None or (self._timer is not None and due >= self._timer_due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        wait = due - self._replica.time.stamp()
+        self._timer_due = due
+        self._timer = self._clock.call_later(max(1, wait), self._tick)
+
+    def _tick(self) -> None:
+        """Let log time pass: leases that ended come back at apply."""
+        self._timer = None
+        if self._closed or not self._replica.is_leader:
+            return
+        due = self._host.machine.delivery.next_due_ms()
+        if due is not None and due <= self._replica.time.stamp():
+            self.collect((), NEVER, 0, _nobody)
+        else:
+            self.arm()
+
+    # ------------------------------------------------------------------ ends
+
+    def _tell_ready(self) -> None:
+        waiting, self._waiting_ready = self._waiting_ready, []
+        for name, deadline, call in waiting:
+            if self.waiting_lane(name) is not None:
+                call()
+            else:
+                self._waiting_ready.append((name, deadline, call))
+
+    def expire(self, now_ms: float) -> bool:
+        """Answer overdue receivers (empty) and commands never proposed; say if anybody waits."""
+        for counter in list(self._counters.values()):
+            self._answer_overdue(counter, now_ms)
+        late = [row for row in self._waiting_ready if row[1] <= now_ms]
+        if late:
+            self._waiting_ready = [row for row in self._waiting_ready if row[1] > now_ms]
+            for _, _, call in late:
+                call()
+        return bool(self._waiting_ready) or any(c.parked for c in self._counters.values())
+
+    def _answer_overdue(self, counter: Counter, now_ms: float) -> None:
+        for receiver in counter.take_overdue(now_ms):
+            receiver.done(self.empty())
+
+    def empty(self) -> Received:
+        """Return the answer of a receive that found nothing."""
+        return Received(self._host.identity.partition, 0, 0, 0, [], b"", self._host.machine.at_ms)
+
+    def close(self, error: RaftlineError | None = None) -> None:
+        """Leadership ended: answer everybody; nothing here is true any more. D3."""
+        self._closed = True
+        refusal = error or NotLeader(self._host.name, self._replica.leader_node)
+        if self._timer is not None:
+            self._timer.cancel()
+        calls, self._calls = self._calls, []
+        counters, self._counters = self._counters, {}
+        waiting, self._waiting_ready = self._waiting_ready, []
+        for call in calls:
+            call.answer(refusal)
+        for counter in counters.values():
+            for receiver in counter.take_all():
+                receiver.done(refusal)
+        for _, _, call in waiting:
+            call()
+
+    @property
+    def host(self) -> "PartitionHost":
+        """Return the partition."""
+        return self._host
+
+
+class _Reading:
+    """The bytes of one receive: spans may lie in several places of the log, in any order."""
+
+    __slots__ = (
+        "_again",
+        "_counter",
+        "_covered",
+        "_desk",
+        "_keys",
+        "_left",
+        "_pieces",
+        "_receiver",
+        "_row",
+        "_spans",
+    )
+
+    def __init__(
+        self,
+        desk: Desk,
+        counter: Counter,
+        receiver: Receiver,
+        spans: list[int],
+        keys: list[int] | None,
+        *,
+        is_again: bool,
+    ) -> None:
+        self._desk = desk
+        self._counter = counter
+        self._receiver = receiver
+        self._spans = spans
+        self._keys = keys
+        self._again = is_again
+        self._pieces: list[bytes] = []
+        self._left = receiver.bytes_max
+        self._row = 0  # the span being read
+        self._covered = IntervalSet()
+
+    def next(self) -> None:
+        """Read on until the spans, or the bytes, are used up."""
+        spans, host = self._spans, self._desk.host
+        while self._row < len(spans):
+            start = self._covered.first_gap(spans[self._row])
+            if start >= spans[self._row + 1]:
+                self._row += 4
+                continue
+            if self._pieces and (self._left <= 0 or len(self._pieces) >= READ_PIECES_MAX):
+                break
+            found = host.log.read_tail(start, max(1, self._left), spans[self._row + 1])
+            if found is None:
+                host.read_cold(start, max(1, self._left), spans[self._row + 1], self._took)
+                return
+            self._take(b"".join(found))
+        self._finish()
+
+    def _took(self, reply: ReadReply | RaftlineError) -> None:
+        if isinstance(reply, RaftlineError):
+            self._counter.release(self._spans)
+            self._receiver.done(reply)
+            return
+        self._take(reply.batches)
+        self.next()
+
+    def _take(self, piece: bytes) -> None:
+        start, _ = split_batches(piece)[-1]
+        base = int.from_bytes(piece[start : start + 8], "big")
+        end = base + int.from_bytes(piece[start + 23 : start + 27], "big") + 1
+        self._covered.add(int.from_bytes(piece[:8], "big"), end)
+        self._left -= len(piece)
+        self._pieces.append(piece)
+
+    def _finish(self) -> None:
+        got, rest, keys = _cut(self._spans, self._covered, self._keys)
+        if rest:
+            self._counter.release(rest)
+        batches = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._desk.grant(self._counter, self._receiver, got, keys, batches, is_again=self._again)
+
+
+def _cut(
+    spans: list[int], covered: IntervalSet, keys: list[int] | None
+) -> tuple[list[int], list[int], list[int] | None]:
+    """Split spans: what was read, and all after the first that was not; the keys of the former."""
+    got: list[int] = []
+    rest: list[int] = []
+    count = 0
+    for at in range(0, len(spans), 4):
+        start, stop, attempt, generation = spans[at : at + 4]
+        cut = start if rest else min(covered.first_gap(start), stop)
+        if start < cut:
+            got += (start, cut, attempt, generation)
+            count += cut - start
+        if cut < stop:
+            rest += (cut, stop, attempt, generation)
+    return got, rest, None if keys is None else keys[:count]
+
+
+def _nobody(_: Sequence[Outcome] | RaftlineError) -> None:
+    """Nobody waits for this."""

@@ -1,0 +1,368 @@
+"""Desks: receive and settle, from any node to the leader of a partition.
+
+A receive names a partition or leaves the choice: then every leader of the topic is asked what
+waits for the group, and the partition with the highest waiting lane serves it. While nothing waits
+anywhere all leaders are asked to say when that changes.
+
+Costs: a receive and a settle of a partition led here cost a few dictionary look-ups; many settles
+share one entry.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from raftline.machines.delivery.commands import START_FIRST, Policy, Settle
+from raftline.machines.delivery.outcomes import Outcome, SettledRanges
+from raftline.machines.machine import Refused
+from raftline.model.calls import Received, Settled
+from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError
+from raftline.model.limits import (
+    DELIVER_COMMANDS_MAX,
+    RECEIVE_COUNT_MAX,
+    RECEIVERS_PARKED_MAX,
+    WAIT_BOUND_MS,
+)
+from raftline.model.settings import effective
+from raftline.node.counter import Receiver
+from raftline.node.desk import Desk, DeskSettings
+from raftline.node.partition import PartitionHost
+from raftline.node.receives import SpreadReceive
+from raftline.node.remote import VERB_READY, VERB_RECEIVE, VERB_SETTLE, Reply
+from raftline.node.replica import Replica
+
+if TYPE_CHECKING:
+    from raftline.node.node import Node
+
+ReceivedDone = Callable[[Received | RaftlineError], None]
+SettledDone = Callable[[Settled | RaftlineError], None]
+
+
+class Receive(msgspec.Struct, frozen=True, array_like=True):
+    """A receive on its way to the leader."""
+
+    shard: int
+    group: str
+    count_max: int
+    bytes_max: int
+    lease_ms: int
+    wait_ms: int
+    member: str
+    start: int = START_FIRST
+    ordered: bool = False
+
+
+class SettleAll(msgspec.Struct, frozen=True, array_like=True):
+    """Settles on their way to the leader."""
+
+    shard: int
+    settles: list[Settle]
+
+
+class AskReady(msgspec.Struct, frozen=True, array_like=True):
+    """Ask a node which of these partitions, if it leads them, have something for a group."""
+
+    shards: list[int]
+    group: str
+    wait_ms: int
+
+
+Ready = list[tuple[int, int]]  # shard, highest waiting lane
+
+
+class Desks:
+    """Every partition's desk here, and the way to those elsewhere."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._turns: dict[str, int] = {}  # by topic: which partition is asked first
+
+    def serve(self) -> None:
+        """Answer other nodes."""
+        remote = self._node.remote
+        remote.handle(VERB_RECEIVE, self._on_receive)
+        remote.handle(VERB_SETTLE, self._on_settle)
+        remote.handle(VERB_READY, self._on_ready)
+
+    # ------------------------------------------------------------------ desks
+
+    def of(self, replica: Replica) -> Desk:
+        """Return the desk of a partition that is led here; open it if there is none yet."""
+        host = replica.host
+        assert isinstance(host, PartitionHost)
+        desk = host.desk
+        if desk is None:
+            desk = Desk(host, replica, self._node.clock)
+            desk.settings = self._settings_of(replica)
+            host.desk = desk
+            desk.arm()
+        return desk
+
+    def next_turn(self, topic: str) -> int:
+        """Return a number that grows with every receive over a topic's partitions."""
+        turn = self._turns.get(topic, 0)
+        self._turns[topic] = turn + 1
+        return turn
+
+    def role_changed(self, replica: Replica) -> None:
+        """A replica of a partition began or ceased to lead."""
+        host = replica.host
+        if not isinstance(host, PartitionHost):
+            return
+        desk = host.desk
+        if desk is not None and not (replica.is_leader and desk.term == replica.raft.term):
+            host.desk = None
+            desk.close()
+        if replica.is_leader and host.desk is None and getattr(host.machine, "delivery", None):
+            self.of(replica)
+
+    def settings_changed(self) -> None:
+        """The catalog changed: topics may have other settings."""
+        for replica in self._node.shards:
+            host = replica.host
+            if isinstance(host, PartitionHost) and host.desk is not None:
+                host.desk.adopt(self._settings_of(replica))
+
+    def _settings_of(self, replica: Replica) -> DeskSettings:
+        machine = self._node.catalog_machine
+        row = machine.shards.get(replica.shard)
+        topic = machine.topics.get(row.topic) if row is not None else None
+        found = effective(topic.settings if topic is not None else {})
+        policy = Policy(
+            max_retries=int(found["max_retries"]),
+            backoff_ms=int(found["backoff_ms"]),
+            backoff_ms_max=int(found["backoff_ms_max"]),
+            dead_letters=bool(found["dead_letters"]),
+        )
+        raft = self._node.settings.raft
+        return DeskSettings(
+            policy,
+            int(found["lease_ms"]),
+            str(found["priorities"]),
+            WAIT_BOUND_MS,
+            raft.election_ticks * raft.tick_ms,
+        )
+
+    # ------------------------------------------------------------------ receive
+
+    def receive(
+        self, topic: str, partition: int, ask: Receive, timeout_ms: int, done: ReceivedDone
+    ) -> None:
+        """Lease messages of one partition, or (-1) of whichever has the highest lane waiting."""
+        refusal = _check(ask)
+        if refusal is not None:
+            done(refusal)
+            return
+        if partition < 0:
+            SpreadReceive(self._node, self, topic, ask, timeout_ms, done).start()
+            return
+        shard = self._node.locate(topic, partition)
+        if isinstance(shard, RaftlineError):
+            done(shard)
+            return
+        ask = msgspec.structs.replace(ask, shard=shard)
+        self.receive_shard(ask, timeout_ms, done)
+
+    def receive_shard(self, ask: Receive, timeout_ms: int, done: ReceivedDone) -> None:
+        """Lease messages of one shard, wherever it is led."""
+        replica = self._node.shards.get(ask.shard)
+        if replica is not None and replica.is_leader:
+            self._receive_here(replica, ask, ask.wait_ms, done)
+            return
+
+        def local(led: Replica, left_ms: int, answer: ReceivedDone) -> None:
+            self._receive_here(led, ask, min(ask.wait_ms, left_ms), answer)
+
+        self._node.router.send(
+            ask.shard,
+            VERB_RECEIVE,
+            [_pack(ask)],
+            timeout_ms,
+            lambda answer: done(_decode_received(answer) if isinstance(answer, bytes) else answer),
+            local,
+            repeatable=False,
+        )
+
+    def _receive_here(
+        self, replica: Replica, ask: Receive, wait_ms: int, done: ReceivedDone
+    ) -> None:
+        if not isinstance(replica.host, PartitionHost):
+            done(InvalidArgument(f"{replica.name} holds no messages"))
+            return
+        desk = self.of(replica)
+        if desk.parked(ask.group) >= RECEIVERS_PARKED_MAX:
+            done(
+                OverLimit(
+                    f"receivers of {ask.group} that wait at {replica.name}",
+                    desk.parked(ask.group),
+                    RECEIVERS_PARKED_MAX,
+                )
+            )
+            return
+        deadline = self._node.clock.mono_ms() + wait_ms
+        desk.receive(
+            Receiver(
+                ask.group,
+                ask.count_max,
+                ask.bytes_max,
+                ask.lease_ms,
+                ask.member,
+                deadline,
+                ask.start,
+                done,
+                ordered=ask.ordered,
+            )
+        )
+
+    def _on_receive(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
+        ask = _decode_receive(body)
+        replica = self._node.led(ask.shard)
+        if isinstance(replica, RaftlineError):
+            reply(replica)
+            return
+        refusal = _check(ask)
+        if refusal is not None:
+            reply(refusal)
+            return
+        self._receive_here(
+            replica,
+            ask,
+            min(ask.wait_ms, timeout_ms),
+            lambda answer: reply(answer if isinstance(answer, RaftlineError) else _pack(answer)),
+        )
+
+    # ------------------------------------------------------------------ settle
+
+    def settle(
+        self,
+        topic: str,
+        partition: int,
+        settles: list[Settle],
+        timeout_ms: int,
+        done: SettledDone,
+    ) -> None:
+        """Ack, nack, reject or extend; answered when it is committed."""
+        if not 0 < len(settles) <= DELIVER_COMMANDS_MAX:
+            done(OverLimit("settles in one request", len(settles), DELIVER_COMMANDS_MAX))
+            return
+        shard = self._node.locate(topic, partition)
+        if isinstance(shard, RaftlineError):
+            done(shard)
+            return
+        replica = self._node.shards.get(shard)
+        if replica is not None and replica.is_leader:
+            self._settle_here(replica, settles, timeout_ms, done)
+            return
+
+        def local(led: Replica, left_ms: int, answer: SettledDone) -> None:
+            self._settle_here(led, settles, left_ms, answer)
+
+        self._node.router.send(
+            shard,
+            VERB_SETTLE,
+            [_pack(SettleAll(shard, settles))],
+            timeout_ms,
+            lambda answer: done(_decode_settled(answer) if isinstance(answer, bytes) else answer),
+            local,
+            repeatable=False,
+        )
+
+    def _settle_here(
+        self, replica: Replica, settles: Sequence[Settle], timeout_ms: int, done: SettledDone
+    ) -> None:
+        if not isinstance(replica.host, PartitionHost):
+            done(InvalidArgument(f"{replica.name} holds no messages"))
+            return
+
+        def applied(outcomes: Sequence[Outcome] | RaftlineError) -> None:
+            done(outcomes if isinstance(outcomes, RaftlineError) else _settled(settles, outcomes))
+
+        deadline = self._node.clock.mono_ms() + timeout_ms
+        self.of(replica).collect(settles, deadline, timeout_ms, applied)
+
+    def _on_settle(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
+        ask = _decode_settle(body)
+        replica = self._node.led(ask.shard)
+        if isinstance(replica, RaftlineError):
+            reply(replica)
+            return
+        self._settle_here(
+            replica,
+            ask.settles,
+            timeout_ms,
+            lambda answer: reply(answer if isinstance(answer, RaftlineError) else _pack(answer)),
+        )
+
+    # ------------------------------------------------------------------ what waits where
+
+    def ready_here(self, shards: Sequence[int], group: str) -> Ready:
+        """Return those of ``shards`` that are led here and have something for a group."""
+        found: Ready = []
+        for shard in shards:
+            replica = self._node.shards.get(shard)
+            if replica is None or not replica.is_leader:
+                continue
+            lane = self.of(replica).waiting_lane(group)
+            if lane is not None:
+                found.append((shard, lane))
+        return found
+
+    def when_ready_here(
+        self, shards: Sequence[int], group: str, wait_ms: int, call: Callable[[], None]
+    ) -> bool:
+        """Have ``call`` called when one of ``shards`` led here has something; False: none is."""
+        deadline = self._node.clock.mono_ms() + wait_ms
+        is_any = False
+        for shard in shards:
+            replica = self._node.shards.get(shard)
+            if replica is not None and replica.is_leader:
+                is_any = True
+                self.of(replica).when_ready(group, deadline, call)
+        return is_any
+
+    def _on_ready(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
+        ask = _decode_ready(body)
+        found = self.ready_here(ask.shards, ask.group)
+        if found or ask.wait_ms <= 0:
+            reply(_pack(found))
+            return
+        answered = False
+
+        def changed() -> None:
+            nonlocal answered
+            if not answered:
+                answered = True
+                reply(_pack(self.ready_here(ask.shards, ask.group)))
+
+        wait_ms = min(ask.wait_ms, timeout_ms)
+        if not self.when_ready_here(ask.shards, ask.group, wait_ms, changed):
+            changed()
+
+
+def _settled(settles: Sequence[Settle], outcomes: Sequence[Outcome]) -> Settled | RaftlineError:
+    lost: list[list[int]] = []
+    for settle, outcome in zip(settles, outcomes, strict=True):
+        if isinstance(outcome, SettledRanges):
+            lost.append(list(outcome.lost))
+        elif isinstance(outcome, Refused):
+            if len(settles) == 1:
+                return outcome.error()
+            lost.append(list(settle.ranges))
+    return Settled(lost)
+
+
+def _check(ask: Receive) -> RaftlineError | None:
+    if not 0 < ask.count_max <= RECEIVE_COUNT_MAX:
+        return InvalidArgument(
+            f"a receive takes 1 to {RECEIVE_COUNT_MAX} messages, not {ask.count_max}"
+        )
+    return None
+
+
+_pack = msgspec.msgpack.encode
+_decode_receive = msgspec.msgpack.Decoder(Receive).decode
+_decode_settle = msgspec.msgpack.Decoder(SettleAll).decode
+_decode_ready = msgspec.msgpack.Decoder(AskReady).decode
+_decode_received = msgspec.msgpack.Decoder(Received).decode
+_decode_settled = msgspec.msgpack.Decoder(Settled).decode

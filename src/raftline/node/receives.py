@@ -1,0 +1,174 @@
+"""A receive over all partitions of a topic: from the one with the highest lane waiting.
+
+First every leader is asked at once what waits for the group, then the best partition is asked for
+messages. Another receiver may have been faster: then the next best is asked. While nothing waits
+anywhere, all leaders are asked to say when that changes.
+
+Invariants
+    W1  One partition at most hands out messages for one receive: nothing is leased that the
+        caller never hears of.
+    W2  The receive ends at its deadline, with messages, empty or with an error.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from raftline.model.calls import Received
+from raftline.model.errors import RaftlineError
+from raftline.node.remote import VERB_READY, Answer
+
+if TYPE_CHECKING:
+    from raftline.node.desks import Desks, Ready, Receive
+    from raftline.node.node import Node
+
+ASK_MS = 1_000
+WAIT_SLICE_MS = 2_000  # leaders are asked anew this often: leadership moves
+PAUSE_MS = 20  # before asking again when nobody leads
+
+
+class SpreadReceive:
+    """One receive without a partition."""
+
+    def __init__(
+        self,
+        node: "Node",
+        desks: "Desks",
+        topic: str,
+        ask: "Receive",
+        timeout_ms: int,
+        done: Callable[[Received | RaftlineError], None],
+    ) -> None:
+        self._node = node
+        self._desks = desks
+        self._topic = topic
+        self._ask = ask
+        self._done = done
+        self._deadline = node.clock.mono_ms() + ask.wait_ms
+        self._give_up = node.clock.mono_ms() + timeout_ms
+        self._shards: list[int] = []
+        self._round = 0
+
+    def start(self) -> None:
+        """Find the partitions, then look who has something."""
+        first = self._node.locate(self._topic, 0)
+        if isinstance(first, RaftlineError):
+            self._done(first)
+            return
+        shards = list(self._node.catalog_machine.topics[self._topic].shards)
+        turn = self._desks.next_turn(self._topic) % len(shards)
+        self._shards = shards[turn:] + shards[:turn]
+        self._look(0)
+
+    def _look(self, wait_ms: int) -> None:
+        """Ask all leaders what they have; ``wait_ms``: let them answer when they have something."""
+        self._round += 1
+        questions = self._by_node()
+        if list(questions) == [self._node.id] or not questions:
+            self._look_here(wait_ms)
+            return
+        gather = _Gather(self, self._round, len(questions), is_waiting=wait_ms > 0)
+        for node, shards in questions.items():
+            if node == self._node.id:
+                self._ask_here(shards, wait_ms, gather)
+            else:
+                body = [_pack((shards, self._ask.group, wait_ms))]
+                self._node.remote.call(node, VERB_READY, body, wait_ms + ASK_MS, gather.heard)
+
+    def _by_node(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for shard in self._shards:
+            node = self._node.router.leader_of(shard)
+            if node:
+                found.setdefault(node, []).append(shard)
+        return found
+
+    def _look_here(self, wait_ms: int) -> None:
+        found = self._desks.ready_here(self._shards, self._ask.group)
+        if found or wait_ms <= 0:
+            self.looked(self._round, found, is_waiting=False)
+            return
+        gather = _Gather(self, self._round, 1, is_waiting=True)
+        self._ask_here(self._shards, wait_ms, gather)
+
+    def _ask_here(self, shards: list[int], wait_ms: int, gather: "_Gather") -> None:
+        group = self._ask.group
+
+        def changed() -> None:
+            gather.found(self._desks.ready_here(shards, group))
+
+        found = self._desks.ready_here(shards, group)
+        if found or wait_ms <= 0:
+            gather.found(found)
+        elif not self._desks.when_ready_here(shards, group, wait_ms, changed):
+            self._node.clock.call_later(PAUSE_MS, changed)
+
+    def looked(self, number: int, found: "Ready", *, is_waiting: bool) -> None:
+        """All leaders answered, or the first that waited: take from the best, or wait. W2."""
+        if number != self._round:
+            return
+        self._round += 1  # later answers of this round are not listened to
+        now = self._node.clock.mono_ms()
+        if found:
+            order = {shard: at for at, shard in enumerate(self._shards)}
+            found = sorted(found, key=lambda row: (-row[1], order.get(row[0], 0)))
+            self._take([shard for shard, _ in found])
+        elif now >= self._deadline:
+            self._done(Received(-1, 0, 0, 0, [], b"", 0))
+        else:
+            left = int(self._deadline - now) + 1
+            del is_waiting
+            self._look(min(left, WAIT_SLICE_MS))
+
+    def _take(self, shards: list[int]) -> None:
+        """Ask the best partition; if others were faster there, the next one. W1."""
+        ask = msgspec.structs.replace(self._ask, shard=shards[0], wait_ms=0)
+        left = int(self._give_up - self._node.clock.mono_ms())
+
+        def took(answer: Received | RaftlineError) -> None:
+            if isinstance(answer, RaftlineError) or answer.spans:
+                self._done(answer)
+            elif len(shards) > 1:
+                self._take(shards[1:])
+            else:
+                self._again()
+
+        self._desks.receive_shard(ask, max(1, left), took)
+
+    def _again(self) -> None:
+        now = self._node.clock.mono_ms()
+        if now >= self._deadline:
+            self._done(Received(-1, 0, 0, 0, [], b"", 0))
+            return
+        self._node.clock.call_later(1, lambda: self._look(0))
+
+
+class _Gather:
+    """The answers of one look: all of them, or the first with something where leaders wait."""
+
+    __slots__ = ("_found", "_is_waiting", "_missing", "_number", "_receive")
+
+    def __init__(
+        self, receive: SpreadReceive, number: int, count: int, *, is_waiting: bool
+    ) -> None:
+        self._receive = receive
+        self._number = number
+        self._missing = count
+        self._is_waiting = is_waiting
+        self._found: Ready = []
+
+    def heard(self, answer: Answer) -> None:
+        """Another node answered."""
+        self.found([] if isinstance(answer, RaftlineError) else _decode_ready(answer))
+
+    def found(self, rows: "Ready") -> None:
+        """One leader answered."""
+        self._missing -= 1
+        self._found += rows
+        if not self._missing or (self._is_waiting and rows):
+            self._receive.looked(self._number, self._found, is_waiting=self._is_waiting)
+
+
+_pack = msgspec.msgpack.encode
+_decode_ready = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
