@@ -79,6 +79,7 @@ PRODUCER_EXPIRE_PER_APPLY = 16  # forgotten per entry at most: apply stays bound
 STREAMS_MAX = 20_000  # streams into one partition; the longest unused is forgotten first
 LETTER_RANGES_MAX = 100_000  # ranges of dead letters done with, in one partition
 LETTER_MARKS_MAX = 10_000  # ranges in one MarkLetters
+PIECE_BYTES_MAX = BATCH_BYTES_MAX + 128 * KIB  # one piece of a stream: the largest message, told of
 
 DEDUP_KEYS_MAX = 1_000_000  # dedup keys one partition remembers; then it refuses, never forgets
 DEDUP_MS_MAX = 30 * 24 * HOUR_MS  # longest dedup window
@@ -134,3 +135,5 @@ assert PARTITIONS_PER_TOPIC_MAX <= PARTITIONS_MAX
 assert CATALOG_VOTERS % 2 == 1
 assert PRODUCER_BATCHES >= 5  # Kafka's idempotent producers have up to five requests in flight
 assert PARTITIONS_PER_TOPIC_MAX < STREAMS_MAX  # live sources are never forgotten
+assert PIECE_BYTES_MAX + EXTENSION_BYTES_MAX < ENTRY_BYTES_MAX
+assert PIECE_BYTES_MAX < READ_BYTES_MAX

@@ -41,6 +41,7 @@ from raftline.node.identity import Identity, load_identity, not_ours
 from raftline.node.log_time import ClusterTime
 from raftline.node.partition import Applied, CommandProposal
 from raftline.node.peers import Peers
+from raftline.node.pieces import Pieces
 from raftline.node.ports import Clock, Lane, Rng
 from raftline.node.questions import Questions
 from raftline.node.recovery import Recovery
@@ -243,6 +244,7 @@ class Node(NodeCalls):
         self.verifier = Verifier(self)
         self.questions = Questions(self)
         self.desks = Desks(self)
+        self.pieces = Pieces(self)
         self.recovery = Recovery(self)
         self.status_pages = StatusPages(self)
         self.founding = Founding(
@@ -263,6 +265,7 @@ class Node(NodeCalls):
             self.verifier,
             self.questions,
             self.desks,
+            self.pieces,
             self.giving,
             self.repairs,
             self.recovery,
