@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from raftline.machines.delivery.commands import START_FIRST, Settle
+from raftline.machines.partition.side_car import SideCar
 from raftline.model.batch import BatchInfo
 from raftline.model.calls import (
     Appended,
@@ -22,6 +23,7 @@ from raftline.model.calls import (
     Verified,
 )
 from raftline.model.errors import RaftlineError
+from raftline.model.settings import Value
 
 
 class Calls(Protocol):
@@ -35,8 +37,16 @@ class Calls(Protocol):
         info: BatchInfo,
         timeout_ms: int,
         done: Callable[[Appended | RaftlineError], None],
+        side: SideCar | None = None,
     ) -> None:
-        """Store one sealed batch. Creates the topic at first use where settings allow it."""
+        """Store one sealed batch. Creates the topic at first use where settings allow it.
+
+        ``side`` has priorities and dedup keys. Remembered keys: ``DuplicateKey``, nothing stored.
+        """
+        ...
+
+    def settings_of(self, topic: str) -> dict[str, Value]:
+        """Return every setting of a topic as it holds; of one that is not known, the defaults."""
         ...
 
     def partition_for(self, topic: str, key: bytes | None) -> int | RaftlineError:

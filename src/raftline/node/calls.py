@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from raftline.machines.delivery.commands import START_FIRST, Settle
+from raftline.machines.partition.commands import Malformed
+from raftline.machines.partition.side_car import (
+    SideCar,
+    decode_side,
+    encode_side,
+    problem,
+    stamped,
+)
 from raftline.model.batch import NO_PRODUCER, BatchInfo, check_batch
 from raftline.model.calls import (
     Appended,
@@ -32,10 +40,12 @@ from raftline.model.errors import (
     UnknownTopic,
 )
 from raftline.model.partitioner import partition_of
+from raftline.model.settings import SETTINGS, Value, effective
 from raftline.node.desks import Receive
 from raftline.node.partition import Append, AppendDone, PartitionHost, Refuse
 from raftline.node.remote import (
     VERB_APPEND,
+    VERB_APPEND_SIDE,
     VERB_READ,
     VERB_TIME,
     Reply,
@@ -47,6 +57,7 @@ if TYPE_CHECKING:
     from raftline.node.node import Node
 
 _SHARD = struct.Struct("<I")
+_SIDE = struct.Struct("<II")  # shard, bytes of the side car
 _READ = struct.Struct("<IqIIB")  # shard offset bytes_max wait_ms linearizable
 _TIME = struct.Struct("<Iq")
 _pack = msgspec.msgpack.encode
@@ -93,6 +104,7 @@ class NodeCalls:
         """Answer other nodes' questions."""
         remote = self._node.remote
         remote.handle(VERB_APPEND, self._on_append)
+        remote.handle(VERB_APPEND_SIDE, self._on_append_side)
         remote.handle(VERB_READ, self._on_read)
         remote.handle(VERB_TIME, self._on_time)
 
@@ -113,14 +125,17 @@ class NodeCalls:
         info: BatchInfo,
         timeout_ms: int,
         done: AppendDone,
+        side: SideCar | None = None,
     ) -> None:
         """Store one sealed batch. Creates the topic at first use where settings allow it."""
         place = self._local.get((topic, partition))
         if place is None or not place.replica.is_leader:
-            self._append_elsewhere(topic, partition, batch, info, timeout_ms, done)
+            self._append_elsewhere(topic, partition, batch, info, timeout_ms, done, side)
             return
         deadline = self._clock.mono_ms() + timeout_ms
-        self._append_here(place.replica, batch, info, deadline, timeout_ms, done, place.refuse)
+        self._append_here(
+            place.replica, batch, info, deadline, timeout_ms, done, place.refuse, side
+        )
 
     def _append_here(
         self,
@@ -131,6 +146,7 @@ class NodeCalls:
         timeout_ms: int,
         done: AppendDone,
         refuse: Refuse | None = None,
+        side: SideCar | None = None,
     ) -> None:
         node = self._node
         # One look a turn: what is collected already was let in.
@@ -144,16 +160,30 @@ class NodeCalls:
             return
         host = replica.host
         assert isinstance(host, PartitionHost)
-        host.append(batch, info, deadline, timeout_ms, done, refuse)
+        if side is not None:
+            wrong = problem(side, info.count)
+            if wrong:
+                done(InvalidArgument(f"the side car of a batch for {host.name}: {wrong}"))
+                return
+            side = stamped(side, self._dedup_ms(replica.shard))
+        host.append(batch, info, deadline, timeout_ms, done, refuse, side)
+
+    def _dedup_ms(self, shard: int) -> int:
+        """Return the dedup window of the topic a shard belongs to."""
+        machine = self._node.catalog_machine
+        row = machine.shards.get(shard)
+        topic = machine.topics.get(row.topic) if row is not None else None
+        settings = topic.settings if topic is not None else {}
+        return int(settings.get("dedup_ms", SETTINGS["dedup_ms"].default))
 
     def try_elsewhere(
         self, topic: str, partition: int, append: Append, error: RaftlineError
     ) -> None:
         """An append was refused here, nothing of it is stored: ask who leads now."""
-        batch, info, done, deadline, _, _ = append
+        batch, info, done, deadline, _, _, side = append
         left = int(deadline - self._clock.mono_ms())
         if left > 0 and isinstance(error, DEFINITE):
-            self._append_elsewhere(topic, partition, batch, info, left, done)
+            self._append_elsewhere(topic, partition, batch, info, left, done, side)
         else:
             done(error)
 
@@ -165,6 +195,7 @@ class NodeCalls:
         info: BatchInfo,
         timeout_ms: int,
         done: AppendDone,
+        side: SideCar | None,
     ) -> None:
         shard = self.locate(topic, partition)
         if isinstance(shard, UnknownTopic) and self._node.settings.topics.auto_create:
@@ -177,7 +208,7 @@ class NodeCalls:
                 elif left <= 0:
                     done(TimedOut(f"creating {topic}", timeout_ms))
                 else:
-                    self.append(topic, partition, batch, info, left, done)
+                    self.append(topic, partition, batch, info, left, done, side)
 
             self._create(topic, timeout_ms, created)
             return
@@ -187,25 +218,45 @@ class NodeCalls:
 
         def local(replica: Replica, left_ms: int, answer: AppendDone) -> None:
             deadline = self._clock.mono_ms() + left_ms
-            self._append_here(replica, batch, info, deadline, left_ms, answer)
+            self._append_here(replica, batch, info, deadline, left_ms, answer, None, side)
 
+        verb, body = VERB_APPEND, [_SHARD.pack(shard), batch]
+        if side is not None:
+            beside = encode_side(side)
+            verb, body = VERB_APPEND_SIDE, [_SIDE.pack(shard, len(beside)), beside, batch]
         self._node.router.send(
             shard,
-            VERB_APPEND,
-            [_SHARD.pack(shard), batch],
+            verb,
+            body,
             timeout_ms,
             lambda answer: done(_decode_appended(answer) if isinstance(answer, bytes) else answer),
             local,
-            repeatable=info.producer_id != NO_PRODUCER,
+            repeatable=info.producer_id != NO_PRODUCER or _is_keyed(side, info),
         )
 
     def _on_append(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
         (shard,) = _SHARD.unpack_from(body)
+        self._append_for(shard, body[_SHARD.size :], timeout_ms, reply, None)
+
+    def _on_append_side(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
+        shard, length = _SIDE.unpack_from(body)
+        start = _SIDE.size + length
+        try:
+            side = decode_side(body[_SIDE.size : start])
+        except Malformed as error:
+            reply(InvalidArgument(str(error)))
+            return
+        self._append_for(shard, body[start:], timeout_ms, reply, side)
+
+    def _append_for(
+        self, shard: int, body: memoryview, timeout_ms: int, reply: Reply, side: SideCar | None
+    ) -> None:
+        """Store a batch that another node passed on."""
         replica = self._led(shard)
         if isinstance(replica, RaftlineError):
             reply(replica)
             return
-        batch = bytes(body[_SHARD.size :])
+        batch = bytes(body)
         try:
             info = check_batch(batch, replica.name)
         except RaftlineError as error:
@@ -218,6 +269,8 @@ class NodeCalls:
             self._clock.mono_ms() + timeout_ms,
             timeout_ms,
             lambda answer: reply(answer if isinstance(answer, RaftlineError) else _pack(answer)),
+            None,
+            side,
         )
 
     def locate(self, topic: str, partition: int) -> int | RaftlineError:
@@ -270,6 +323,11 @@ class NodeCalls:
             done(error)
 
         waiting[number] = answered
+
+    def settings_of(self, topic: str) -> dict[str, Value]:
+        """Return every setting of a topic as it holds; of one that is not known, the defaults."""
+        row = self._node.catalog_machine.topics.get(topic)
+        return effective(row.settings if row is not None else {})
 
     def partition_for(self, topic: str, key: bytes | None) -> int | RaftlineError:
         """Choose a partition with the topic's partitioner; -1: the topic does not exist yet."""
@@ -504,3 +562,8 @@ class NodeCalls:
     def status(self) -> ClusterStatus:
         """Return nodes, shards, leaders and health as this node sees them (no waiting)."""
         return self._node.status_pages.status()
+
+
+def _is_keyed(side: SideCar | None, info: BatchInfo) -> bool:
+    """Say whether a repeat would be known by the dedup keys alone."""
+    return side is not None and len(side.dedup) == info.count
