@@ -47,6 +47,7 @@ ERROR_TABLE: dict[type[e.RaftlineError], Row] = {
     e.GroupNotEmpty: Row(409, 6, "FAILED_PRECONDITION", 68),
     e.UnknownProducer: Row(409, 6, "FAILED_PRECONDITION", 59),
     e.DuplicateKey: Row(409, 6, "ALREADY_EXISTS", 45),
+    e.LeaseLost: Row(409, 6, "FAILED_PRECONDITION", 121, "ReceiptHandleIsInvalid"),
     e.OverLimit: Row(429, 8, "RESOURCE_EXHAUSTED", 44, "OverLimit"),
     e.NotLeader: Row(503, 7, "UNAVAILABLE", 6, "RequestThrottled"),
     e.NoLeader: Row(503, 7, "UNAVAILABLE", 5, "RequestThrottled"),

@@ -30,7 +30,8 @@
     │   ├── FencedMember        fenced_member
     │   ├── GroupNotEmpty       group_not_empty
     │   ├── UnknownProducer     unknown_producer
-    │   └── DuplicateKey        duplicate_key
+    │   ├── DuplicateKey        duplicate_key
+    │   └── LeaseLost           lease_lost
     ├── OverLimit           over_limit: a bound is reached; later or smaller
     ├── Unavailable         not now; nothing was proposed, so trying again is safe
     │   ├── NotLeader           not_leader
@@ -434,6 +435,19 @@ class DuplicateKey(Conflict):
         """Return (place in the batch, first message) of each duplicate."""
         pairs = [pair.split(":") for pair in str(self.extras["firsts"]).split(",")]
         return [(int(delta), int(first)) for delta, first in pairs]
+
+
+class LeaseLost(Conflict):
+    """The lease ran out or was settled; somebody else may have the message."""
+
+    code = "lease_lost"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"the lease of {where} is not yours any more",
+            "it ran out or was settled: receive again, with a longer lease or extended in time",
+            where=where,
+        )
 
 
 class OverLimit(RaftlineError):

@@ -79,6 +79,7 @@ PRODUCER_EXPIRE_PER_APPLY = 16  # forgotten per entry at most: apply stays bound
 STREAMS_MAX = 20_000  # streams into one partition; the longest unused is forgotten first
 LETTER_RANGES_MAX = 100_000  # ranges of dead letters done with, in one partition
 LETTER_MARKS_MAX = 10_000  # ranges in one MarkLetters
+LETTERS_PER_CALL_MAX = 1_000  # dead letters one call lists, redrives or purges
 PIECE_BYTES_MAX = BATCH_BYTES_MAX + 128 * KIB  # one piece of a stream: the largest message, told of
 
 DEDUP_KEYS_MAX = 1_000_000  # dedup keys one partition remembers; then it refuses, never forgets
@@ -110,6 +111,7 @@ RECEIVE_COUNT_MAX = 10_000  # messages of one receive
 RECEIVERS_PARKED_MAX = 10_000  # receivers of one group that wait at one partition
 WAIT_BOUND_MS = 30 * SECOND_MS  # a message that waited longer goes before any higher lane
 LEASE_MS_MIN = 100
+REASON_CHARS_MAX = 1_000  # of a nack or reject; shown with the dead letter
 LEASE_MS_MAX = 12 * HOUR_MS
 
 # Disk.

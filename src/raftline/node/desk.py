@@ -32,7 +32,7 @@ from raftline.machines.delivery.commands import (
 from raftline.machines.delivery.outcomes import Granted, Outcome
 from raftline.machines.machine import Refused
 from raftline.model.batch import split_batches
-from raftline.model.calls import Received, ReadReply
+from raftline.model.calls import ReadReply, Received
 from raftline.model.errors import NotLeader, RaftlineError
 from raftline.model.intervals import IntervalSet
 from raftline.model.limits import DELIVER_COMMANDS_MAX

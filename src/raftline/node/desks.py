@@ -110,6 +110,7 @@ class Desks:
         host = replica.host
         if not isinstance(host, PartitionHost):
             return
+        host.open_desk = lambda: self.of(replica)
         desk = host.desk
         if desk is not None and not (replica.is_leader and desk.term == replica.raft.term):
             host.desk = None

@@ -19,6 +19,7 @@ import msgspec
 
 from raftline.machines.delivery.ages import Ages
 from raftline.machines.delivery.commands import DELIVER_TAG, decode_deliver
+from raftline.machines.delivery.commands import Command as DeliveryCommand
 from raftline.machines.machine import Refused
 from raftline.machines.partition.commands import (
     APPEND_TAG,
@@ -43,7 +44,7 @@ from raftline.model.errors import (
 )
 from raftline.model.limits import ENTRY_BATCHES_MAX
 from raftline.model.records import open_batch
-from raftline.node.deliver_proposal import DeliverProposal
+from raftline.node.deliver_proposal import DeliverDone, DeliverProposal
 from raftline.node.marks import Marks
 from raftline.node.replica import Proposal, Replica
 from raftline.node.segments import Segments
@@ -225,6 +226,7 @@ class PartitionHost:
         self._parked_max = parked_max
         self._offers: dict[int, tuple[Offer, bytes]] = {}
         self.ages = Ages(machine.next_offset)
+        self.open_desk: Callable[[], Desk]  # given by the node's desks
         self.desk: Desk | None = None  # while this replica leads, once a work group was here
 
     # ------------------------------------------------------------------ appends
@@ -440,6 +442,16 @@ class PartitionHost:
             done(self._reply(buffers))
             return
         self._segments.read(self, offset, bytes_max, done)
+
+    def deliver(
+        self,
+        commands: Sequence[DeliveryCommand],
+        deadline: float,
+        timeout_ms: int,
+        done: DeliverDone,
+    ) -> None:
+        """As the leader: propose delivery commands; ``done`` hears their outcomes at apply."""
+        self.open_desk().collect(commands, deadline, timeout_ms, done)
 
     def read_cold(self, offset: int, bytes_max: int, end: int, done: ReadDone) -> None:
         """Read whole batches up to ``end`` that are not in memory any more."""

@@ -11,7 +11,7 @@ import msgspec
 
 from raftline.gateways.http import replies
 from raftline.gateways.http.connection import Exchange
-from raftline.gateways.http.items import ReadItem, to_item
+from raftline.gateways.http.items import ReadItem, fill_item
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.settles import Verdicts, merge_ranges, settles_of
 from raftline.gateways.lease_tokens import LeaseToken, decode_token, encode_token
@@ -186,7 +186,7 @@ class DeliveryRoutes:
         for at in range(0, len(spans), 4):
             start, end, attempt, generation = spans[at : at + 4]
             for offset in range(start, end):
-                item = to_item(topic, partition, next(messages), Delivered)
+                item = fill_item(Delivered, topic, partition, next(messages))
                 token = encode_token(
                     LeaseToken(
                         topic,

@@ -5,6 +5,7 @@ import socket
 
 from raftline.config.settings import Settings
 from raftline.gateways.http.cluster import ClusterRoutes
+from raftline.gateways.http.deliveries import DeliveryRoutes
 from raftline.gateways.http.messages import MessageRoutes
 from raftline.gateways.http.routes import Router
 from raftline.gateways.http.server import HttpServer
@@ -39,6 +40,7 @@ class HttpGateway:
             batch_bytes_max=limits.batch_bytes_max,
             reply_bytes_max=limits.reply_bytes_max,
         ).add_to(router)
+        DeliveryRoutes(calls, reply_bytes_max=limits.reply_bytes_max).add_to(router)
         TopicRoutes(calls).add_to(router)
         ClusterRoutes(calls).add_to(router)
         self.server = HttpServer(

@@ -5,7 +5,7 @@ has a list of values.
 """
 
 import binascii
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -111,7 +111,15 @@ def size_of(message: NewMessage) -> int:
 
 def to_item(topic: str, partition: int, message: Message) -> ReadItem:
     """Return ``message`` as a client reads it."""
-    item = ReadItem(
+    return fill_item(ReadItem, topic, partition, message)
+
+
+Item = TypeVar("Item", bound=ReadItem)
+
+
+def fill_item(kind: type[Item], topic: str, partition: int, message: Message) -> Item:
+    """Return ``message`` in a form that begins like ``ReadItem``."""
+    item = kind(
         message_id(topic, partition, message.offset),
         message.offset,
         message.timestamp_ms,
