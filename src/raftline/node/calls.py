@@ -39,6 +39,7 @@ from raftline.model.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from raftline.model.ids import ShardId
 from raftline.model.partitioner import partition_of
 from raftline.model.settings import SETTINGS, Value, effective
 from raftline.node.desks import Receive
@@ -168,7 +169,7 @@ class NodeCalls:
             side = stamped(side, self._dedup_ms(replica.shard))
         host.append(batch, info, deadline, timeout_ms, done, refuse, side)
 
-    def _dedup_ms(self, shard: int) -> int:
+    def _dedup_ms(self, shard: ShardId) -> int:
         """Return the dedup window of the topic a shard belongs to."""
         machine = self._node.catalog_machine
         row = machine.shards.get(shard)
