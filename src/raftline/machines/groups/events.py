@@ -1,0 +1,85 @@
+"""What happened in a coordination shard. The first event answers the command."""
+
+import msgspec
+
+from raftline.machines.groups.commands import Places
+from raftline.machines.machine import Refused
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """The member belongs to the group."""
+
+    group: str
+    member: str
+    epoch: int
+    how: str  # "new" | "again": another instance took its place | "known": the same Join twice
+
+
+class Left(msgspec.Struct, frozen=True):
+    """These members are gone."""
+
+    group: str
+    members: tuple[str, ...]
+    epoch: int
+
+
+class Acknowledged(msgspec.Struct, frozen=True):
+    """The member gave up ``revoked``, and is told what it has."""
+
+    group: str
+    member: str
+    revoked: Places
+
+
+class Given(msgspec.Struct, frozen=True):
+    """Partitions have a new owner."""
+
+    group: str
+    member: str
+    places: Places
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """Cursors moved; those of ``refused`` did not: they are not the member's."""
+
+    group: str
+    count: int
+    refused: Places
+
+
+class TopicsSet(msgspec.Struct, frozen=True):
+    """The group knows these topics as they are now."""
+
+    group: str
+    epoch: int
+
+
+class WasReset(msgspec.Struct, frozen=True):
+    """Cursors are where they were asked to be."""
+
+    group: str
+    count: int
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    """The group and its cursors are gone."""
+
+    group: str
+
+
+class Passed(msgspec.Struct, frozen=True):
+    """Nothing but time."""
+
+
+Event = (
+    Joined
+    | Left
+    | Acknowledged
+    | Given
+    | Committed
+    | TopicsSet
+    | WasReset
+    | Deleted
+    | Passed
+    | Refused
+)
