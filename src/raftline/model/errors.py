@@ -10,6 +10,7 @@
     │   ├── UnknownNode         unknown_node
     │   ├── UnknownGroup        unknown_group
     │   ├── UnknownMember       unknown_member
+    │   ├── UnknownMessage      unknown_message
     │   ├── UnknownRoute        unknown_route
     │   └── UnknownMethod       unknown_method
     ├── Invalid             the request can never succeed as it stands
@@ -29,6 +30,7 @@
     │   ├── FencedProducer      fenced_producer
     │   ├── FencedMember        fenced_member
     │   ├── GroupNotEmpty       group_not_empty
+    │   ├── NotWaiting          not_waiting
     │   ├── UnknownProducer     unknown_producer
     │   ├── DuplicateKey        duplicate_key
     │   └── LeaseLost           lease_lost
@@ -176,6 +178,18 @@ class UnknownMember(NotFound):
             "it left or was silent for too long: join again, and begin at the committed cursors",
             group=group,
             member=member,
+        )
+
+
+class UnknownMessage(NotFound):
+    """No message has this id, or none any more."""
+
+    code = "unknown_message"
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(
+            f"there is no message {message}" + (f": {reason}" if reason else ""),
+            "use an id that a send returned; what waits: GET /v1/topics/<topic>/delayed",
         )
 
 
@@ -397,6 +411,18 @@ class GroupNotEmpty(Conflict):
             "stop them first, or wait until their sessions end",
             group=group,
             members=members,
+        )
+
+
+class NotWaiting(Conflict):
+    """The message is not waiting any more: it was released, or cancelled."""
+
+    code = "not_waiting"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason}: it does not wait any more",
+            "nothing was changed; a released message is in the log and is delivered",
         )
 
 

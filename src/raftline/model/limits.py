@@ -28,6 +28,7 @@ BATCH_MESSAGES_MAX = 1_000_000  # offsets one batch may take
 BATCH_DECODED_BYTES_MAX = 64 * MIB  # what a compressed batch may unpack to
 OFFSET_MAX = (1 << 62) - 1
 SEQUENCE_MODULUS = 1 << 31  # producer sequences wrap: 2^31 - 1 is followed by 0
+PRODUCER_NAME_CHARS_MAX = 249
 PRIORITY_MIN = -128
 PRIORITY_MAX = 127
 
@@ -113,6 +114,22 @@ WAIT_BOUND_MS = 30 * SECOND_MS  # a message that waited longer goes before any h
 LEASE_MS_MIN = 100
 REASON_CHARS_MAX = 1_000  # of a nack or reject; shown with the dead letter
 LEASE_MS_MAX = 12 * HOUR_MS
+WORK_GROUPS_MAX = 1000  # work groups of one partition
+RETRIES_MAX = 1_000_000
+BACKOFF_MS_MAX = 24 * HOUR_MS
+NACK_DELAY_MS_MAX = 168 * HOUR_MS
+NACK_REASON_CHARS_MAX = 1000  # longer ones are cut
+DELIVERY_MEMBERS_MAX = 10_000  # names of members with a lease, per group; the rest stay nameless
+DELIVERY_ERRORS_MAX = 1_000  # reasons of nacks kept, per group and in an outbox; the rest are lost
+EXPIRE_ROWS_MAX = 10_000  # leases and backoffs that end in one entry; the rest at the next
+SETTLE_ROWS_MAX = 20_000  # rows one command may look at; what is behind is refused or left
+
+WAITING_NUMBERS_MAX = 4096  # numbers in one Cancel or Release
+RELEASE_MESSAGES_MAX = 500  # messages a leader puts into one Release: a turn applies a few of them
+RELEASE_BYTES_MAX = 1 * MIB
+RELEASES_INFLIGHT_MAX = 4
+RELEASE_RUNS_MAX = 1 << 18  # runs of released messages whose numbers still lead to their offsets
+CANCELLED_RANGES_MAX = 1 << 16  # ranges of cancelled numbers one partition remembers
 
 # Disk.
 RETENTION_MS_DEFAULT = 168 * HOUR_MS
@@ -135,7 +152,9 @@ assert BATCH_BYTES_MAX <= SEGMENT_BYTES_MAX
 assert TIMEOUT_MS_DEFAULT < WAIT_MS_MAX
 assert PARTITIONS_PER_TOPIC_MAX <= PARTITIONS_MAX
 assert CATALOG_VOTERS % 2 == 1
+assert RECEIVE_COUNT_MAX <= SETTLE_ROWS_MAX  # all of one receive can be settled at once
 assert PRODUCER_BATCHES >= 5  # Kafka's idempotent producers have up to five requests in flight
 assert PARTITIONS_PER_TOPIC_MAX < STREAMS_MAX  # live sources are never forgotten
 assert PIECE_BYTES_MAX + EXTENSION_BYTES_MAX < ENTRY_BYTES_MAX
 assert PIECE_BYTES_MAX < READ_BYTES_MAX
+assert RELEASE_MESSAGES_MAX <= WAITING_NUMBERS_MAX

@@ -28,7 +28,7 @@ from raftline.model.errors import RaftlineError
 from raftline.model.ids import ReplicaId, node_of
 from raftline.node.catalog import CatalogHost
 from raftline.node.giving import CHUNK_BYTES, Fetch, Fetched, FetchState, SnapshotResult
-from raftline.node.partition import Offer, PartitionHost
+from raftline.node.partition import SIDE_START, Offer, PartitionHost
 from raftline.node.remote import VERB_FETCH, VERB_FETCH_STATE, VERB_SNAPSHOT_FAILED, Answer
 from raftline.node.replica import Replica, Start
 from raftline.raft.rpc import Entry, HardState, Rpc, Snapshot
@@ -434,7 +434,7 @@ class CatchUp:
 
         try:
             for name, log in {"": host.log, **host.side}.items():
-                end = ends.get(name, 0)  # 0: it is here only since it was fetched
+                end = ends.get(name, SIDE_START)  # it is here only since it was fetched
                 jobs.append(log.cut_to(end, end))
         except LogFault as error:
             self._node.shards.stop_replica(replica, str(error))

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from raftline.node.desk import Desk
 
 ENTRY_BYTES = 1 << 20  # appends of one turn share entries up to about this size
+SIDE_START = 1  # the first offset of a side log: what waits is numbered from 1
 OFFERS_MAX = 4  # the oldest may still be fetched while newer ones are made
 
 AppendDone = Callable[[Appended | RaftlineError], None]

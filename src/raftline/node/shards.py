@@ -24,7 +24,7 @@ from raftline.model.errors import ShuttingDown
 from raftline.model.ids import CATALOG_SHARD, ReplicaId, ShardId
 from raftline.node.identity import not_ours
 from raftline.node.log_time import ClusterTime, LogTime
-from raftline.node.partition import PartitionHost, Pressure
+from raftline.node.partition import SIDE_START, PartitionHost, Pressure
 from raftline.node.ports import Clock, Rng
 from raftline.node.replica import Host, Replica, Start
 from raftline.node.segments import Segments
@@ -208,7 +208,7 @@ class Shards:
         def new_log(side_name: str) -> PartitionLog:
             directory = log_directory(shard, side_name)
             settings = self._log_settings(side_name)
-            return PartitionLog.fresh(self._pool, directory, identity, settings)
+            return PartitionLog.fresh(self._pool, directory, identity, settings, SIDE_START)
 
         return PartitionHost(
             name,

@@ -104,15 +104,21 @@ class PartitionLog:
 
     @classmethod
     def fresh(
-        cls, pool: FilePool, directory: str, identity: LogIdentity, settings: LogSettings
+        cls,
+        pool: FilePool,
+        directory: str,
+        identity: LogIdentity,
+        settings: LogSettings,
+        log_start: int,
     ) -> "PartitionLog":
         """Begin an empty log, without touching the disk: its first job makes the directory. Loop.
 
         For logs that few partitions need (side logs). What lies there was never in a checkpoint.
         """
         files = LogFiles(pool, directory, identity, settings)
+        files.begin(log_start, 0, 0, 0)
         files.is_made = False
-        return cls(files, 0, [])
+        return cls(files, log_start, [])
 
     @property
     def bytes(self) -> int:

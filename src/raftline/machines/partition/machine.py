@@ -6,7 +6,7 @@ State
 
 Commands
     Append (many batches), Trim, SetFeatureLevel, Noop, MarkLetters: see commands.py. A piece of a
-    stream: see streams.py.
+    stream: see streams.py. Schedule, Cancel, Move, Release: see waiting_commands.py.
 
 Invariants
     P1  Every stored batch takes the next ``count`` offsets; none is given twice.
@@ -45,12 +45,21 @@ from raftline.machines.partition.parts import (
     restore_parts,
 )
 from raftline.machines.partition.producers import Producers, ProducerState
-from raftline.machines.partition.side_car import SIDE_FLAGS, SideCar, decode_extension
+from raftline.machines.partition.side_car import DEDUP_FLAG, SIDE_FLAGS, SideCar, decode_extension
 from raftline.machines.partition.streams import (
     STREAM_TAG,
     Streamed,
     Streams,
     decode_stream_append,
+)
+from raftline.machines.partition.waiting import Waiting, WaitingEvent
+from raftline.machines.partition.waiting_commands import (
+    WAITING_TAG,
+    Cancel,
+    Move,
+    Release,
+    Schedule,
+    decode_waiting,
 )
 from raftline.model.batch import NO_PRODUCER
 from raftline.model.errors import CorruptBatch, InvalidArgument, NewerFormat, RaftlineError
@@ -109,7 +118,9 @@ class LettersMarked(msgspec.Struct, frozen=True):
     count: int
 
 
-Event = AppendedEntry | Trimmed | FeatureLevelSet | LettersMarked | Streamed | Refused
+Event = (
+    AppendedEntry | Trimmed | FeatureLevelSet | LettersMarked | Streamed | WaitingEvent | Refused
+)
 
 
 class PartitionState(msgspec.Struct, array_like=True):
@@ -138,6 +149,7 @@ class PartitionMachine:
         "parts",
         "producers",
         "streams",
+        "waiting",
     )
 
     def __init__(self, feature_level: int = 1) -> None:
@@ -150,11 +162,13 @@ class PartitionMachine:
         self.lanes = Lanes()
         self.streams = Streams()
         self.letters = Letters()
+        self.waiting = Waiting()
         self.parts: NamedParts = (  # the order is part of the snapshot's bytes
             ("dedup", self.dedup),
             ("lanes", self.lanes),
             ("streams", self.streams),
             ("letters", self.letters),
+            ("waiting", self.waiting),
         )
 
     def apply(self, index: int, term: int, data: bytes) -> Sequence[Event]:
@@ -166,6 +180,8 @@ class PartitionMachine:
                 return (self.apply_append(index, term, decode_append(data)),)
             if data[0] == STREAM_TAG:
                 return self._apply_piece(index, term, data)
+            if data[0] == WAITING_TAG:
+                return self._apply_waiting(index, term, decode_waiting(data))
             command = decode_command(data)
         except Malformed as error:
             return (refused(CorruptBatch(str(error), f"in entry {index}")),)
@@ -223,6 +239,49 @@ class PartitionMachine:
         appended = self.apply_append(index, term, view)
         self.streams.stored(head)
         return (appended, Streamed(head.last, is_stored=True))
+
+    def _apply_waiting(
+        self, index: int, term: int, command: Schedule | Cancel | Move | Release
+    ) -> Sequence[Event]:
+        """Let messages wait, or not any more; released ones take offsets. P1."""
+        at_ms = self._advance(command.at_ms)
+        match command:
+            case Schedule():
+                return (self._schedule(command, at_ms),)
+            case Release():
+                refusal = self.waiting.refuse_release(command, at_ms)
+                if refusal is not None:
+                    return (refused(refusal),)
+                offset, count = self.next_offset, len(command.numbers)
+                self.next_offset = Offset(offset + count)
+                if command.priority:
+                    self.lanes.add(offset, offset + count, command.priority)
+                batch = StoredBatch(
+                    command.body, command.length, offset, count, command.max_timestamp
+                )
+                appended = AppendedEntry(index, term, at_ms, [offset], [batch])
+                return (appended, self.waiting.release(command, offset))
+            case Cancel():
+                return (self.waiting.cancel(command),)
+            case Move():
+                moved = self.waiting.move(command, at_ms)
+                return (refused(moved) if isinstance(moved, RaftlineError) else moved,)
+
+    def _schedule(self, command: Schedule, at_ms: int) -> Event:
+        """Give messages numbers; their dedup keys hold as those of an Append do."""
+        if not command.flags and not command.extension:
+            return self.waiting.schedule(command, at_ms)
+        if command.flags != DEDUP_FLAG:
+            return refused(NewerFormat("a Schedule's extension", command.flags, DEDUP_FLAG))
+        try:
+            sides = decode_extension(command.flags, command.extension, [1] * len(command.rows))
+        except Malformed as error:
+            return refused(CorruptBatch(str(error)))
+
+        def admit(at: int, number: int) -> RaftlineError | None:
+            return self._take_side(sides.get(at), -number, at_ms)
+
+        return self.waiting.schedule(command, at_ms, admit)
 
     def freeze(self) -> Freeze:
         """Hold the state as it is now; the callable joins its bytes, off the loop if need be."""
@@ -317,6 +376,7 @@ class PartitionMachine:
         self.log_start = Offset(max(self.log_start, min(command.log_start, self.next_offset)))
         self.lanes.trim(self.log_start)
         self.letters.trim(self.log_start)
+        self.waiting.trim(self.log_start)
         return Trimmed(self.log_start)
 
     def _set_feature_level(self, command: SetFeatureLevel) -> Event:
