@@ -12,7 +12,7 @@ from raftline.model.ids import CATALOG_SHARD, node_of
 node = st.integers(1, 6)
 name = st.sampled_from(["a", "b", "c", "d", "e"])
 topic = st.sampled_from(["t1", "t2", "t3"])
-shard = st.sampled_from([1, 100, 101, 102, 103, 104])
+shard = st.sampled_from([1, 2, 3, 100, 101, 102, 103, 104])
 replica = st.builds(lambda n, i: n << 24 | i, node, st.integers(0, 3))
 rack = st.sampled_from(["", "r1", "r2", "r3"])
 
@@ -29,6 +29,7 @@ command = st.one_of(
     st.builds(c.ReplaceReplica, shard, node, replica),
     st.builds(c.ForceReplicas, shard, st.lists(replica, max_size=3).map(tuple)),
     st.builds(c.AllocateProducers, st.integers(-1, 3)),
+    st.builds(c.PlaceCoordination, st.integers(1, 4)),
 )
 racks = st.lists(rack, min_size=1, max_size=4)
 

@@ -13,6 +13,7 @@ move PLACE FROM TO                   PLACE is ``orders/0`` or ``catalog``
 renew PLACE NAME.INCARNATION         the replica is lost or damaged
 force PLACE REPLICA...               ``b.1`` survives, ``+c`` is new
 producers N
+groups N                             place the Nth shard for groups
 restart                              restore a fresh machine from the snapshot
 show                                 where everything is
 """
@@ -21,7 +22,14 @@ from raftline.machines.catalog import commands as c
 from raftline.machines.catalog import events as ev
 from raftline.machines.catalog.machine import CatalogMachine
 from raftline.machines.machine import Refused
-from raftline.model.ids import CATALOG_SHARD, NodeId, incarnation_of, node_of, replica_id
+from raftline.model.ids import (
+    CATALOG_SHARD,
+    COORDINATION_SHARDS,
+    NodeId,
+    incarnation_of,
+    node_of,
+    replica_id,
+)
 
 
 class Words:
@@ -101,6 +109,9 @@ class Words:
 
     def _producers(self, words: list[str]) -> c.Command:
         return c.AllocateProducers(int(words[0]), self.at_ms)
+
+    def _groups(self, words: list[str]) -> c.Command:
+        return c.PlaceCoordination(COORDINATION_SHARDS.start + int(words[0]), self.at_ms)
 
     def _node(self, name: str) -> NodeId:
         row = self.machine.node_named(name)

@@ -131,6 +131,13 @@ class ForceReplicas(msgspec.Struct, frozen=True, tag="force_replicas"):
     at_ms: int = 0
 
 
+class PlaceCoordination(msgspec.Struct, frozen=True, tag="place_coordination"):
+    """Place one of the shards that groups are kept in, where it is not placed yet."""
+
+    shard: ShardId
+    at_ms: int = 0
+
+
 class AllocateProducers(msgspec.Struct, frozen=True, tag="allocate_producers"):
     """Reserve ``count`` producer ids."""
 
@@ -158,6 +165,7 @@ Command = (
     | MoveReplica
     | ReplaceReplica
     | ForceReplicas
+    | PlaceCoordination
     | AllocateProducers
     | SetFeatureLevel
 )

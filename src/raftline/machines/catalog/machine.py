@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from raftline.machines.catalog import nodes, shards, topics
+from raftline.machines.catalog import coordination, nodes, shards, topics
 from raftline.machines.catalog.commands import (
     AddPartitions,
     AdmitNode,
@@ -34,6 +34,7 @@ from raftline.machines.catalog.commands import (
     LeaveNode,
     Malformed,
     MoveReplica,
+    PlaceCoordination,
     ReplaceNode,
     ReplaceReplica,
     SetFeatureLevel,
@@ -62,6 +63,7 @@ from raftline.model.errors import (
 )
 from raftline.model.ids import (
     CATALOG_SHARD,
+    COORDINATION_SHARDS,
     PARTITION_SHARD_FIRST,
     NodeId,
     ShardId,
@@ -273,6 +275,8 @@ class CatalogMachine:
                 return nodes.replace(state, command)
             case DropNode():
                 return nodes.drop(state, command)
+            case PlaceCoordination():
+                return coordination.place_shard(state, command)
             case ForceReplicas():
                 return shards.force(state, command)
             case SetFeatureLevel():
@@ -306,13 +310,14 @@ def _check_topics(state: CatalogState) -> None:
             assert (shard.topic, shard.topic_uuid) == (name, topic.uuid)
             assert shard.partition == partition
             owned[number] = name
-    assert set(owned) == set(state.shards) - {CATALOG_SHARD}  # C1
+    assert set(owned) == {shard for shard in state.shards if shard >= PARTITION_SHARD_FIRST}  # C1
 
 
 def _check_shards(state: CatalogState) -> None:
     for number, shard in state.shards.items():
         assert shard.id == number
-        assert number == CATALOG_SHARD or PARTITION_SHARD_FIRST <= number < state.next_shard  # C4
+        if number != CATALOG_SHARD and number not in COORDINATION_SHARDS:
+            assert PARTITION_SHARD_FIRST <= number < state.next_shard  # C4
         held = [*shard.replicas, *shard.observers]
         assert shard.replicas
         assert len({node_of(replica) for replica in held}) == len(held)  # C2
@@ -338,7 +343,7 @@ def _check_indexes(state: CatalogState) -> None:
     loads = Loads()
     on_node: dict[NodeId, set[ShardId]] = {}
     for number, shard in state.shards.items():
-        if number != CATALOG_SHARD:
+        if number >= PARTITION_SHARD_FIRST:
             loads.add(shard.nodes())
         for replica in (*shard.replicas, *shard.observers):
             on_node.setdefault(node_of(replica), set()).add(number)

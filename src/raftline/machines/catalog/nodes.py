@@ -9,7 +9,8 @@ Rules
         disk never votes under an old identity.
     N2  A node that left keeps its number and directory for itself: neither comes back.
     N3  Leaving gives every replica to a member that has none of that shard, or is refused. With
-        ``force`` a shard that finds none does with fewer, but never with none.
+        ``force`` a shard that finds none does with fewer, but never with none. Coordination
+        shards always do (coordination.py).
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 import msgspec
 
 from raftline.machines.catalog.commands import AdmitNode, DropNode, Found, LeaveNode, ReplaceNode
+from raftline.machines.catalog.coordination import coordination_loads, grow
 from raftline.machines.catalog.events import (
     Event,
     Founded,
@@ -116,7 +118,7 @@ def leave(state: CatalogState, command: LeaveNode) -> list[Event]:
         raise NotEnoughNodes(f"leaving of node {node.id}", 1, 0)
     plan = _Plan(state, others)
     changed = [
-        plan.give_away(shard, node.id, may_shrink=command.force)
+        plan.give_away(shard, node.id, may_shrink=command.force or not shard.topic)
         for shard in state.shards_on(node.id)
         if shard.id != CATALOG_SHARD
     ]
@@ -137,7 +139,7 @@ def replace(state: CatalogState, command: ReplaceNode) -> list[Event]:
         if shard.replica_on(by.id) is None:
             changed.append(_hand_over(shard, node.id, by.id))
         else:
-            changed.append(plan.give_away(shard, node.id, may_shrink=False))
+            changed.append(plan.give_away(shard, node.id, may_shrink=not shard.topic))
     return _leave_with(state, node, changed)
 
 
@@ -194,15 +196,21 @@ class _Plan:
                 raise NotEnoughNodes(shard.place, len(shard.replicas), len(self._seats))
             kept = tuple(r for r in shard.replicas if node_of(r) != node)
             return msgspec.structs.replace(shard, replicas=kept)
-        topic = self._topics.get(shard.topic)
-        if topic is None:
-            topic = self._topics[shard.topic] = state.topic_loads(state.topics[shard.topic])
+        topic = self._loads_of(shard.topic)
         home = choose(self._seats, beside, topic, self._total).id
         moved = _hand_over(shard, node, home)
-        for loads in (topic, self._total):
+        for loads in (topic, self._total) if shard.topic else (topic,):
             loads.remove(shard.nodes())
             loads.add(moved.nodes())
         return moved
+
+    def _loads_of(self, topic: str) -> Loads:
+        found = self._topics.get(topic)
+        if found is None:
+            state = self._state
+            found = state.topic_loads(state.topics[topic]) if topic else coordination_loads(state)
+            self._topics[topic] = found
+        return found
 
 
 def _first_replicas(numbers: Sequence[NodeId]) -> tuple[ReplicaId, ...]:
@@ -217,13 +225,13 @@ def _admit_new(state: CatalogState, command: AdmitNode) -> list[Event]:
     _check_node(node)
     state.next_node += 1
     state.nodes[node.id] = node
-    return [NodeAdmitted(node.id, node.name, "new"), *reseat(state)]
+    return [NodeAdmitted(node.id, node.name, "new"), *reseat(state), *grow(state)]
 
 
 def _leave_with(state: CatalogState, node: Node, changed: list[Shard]) -> list[Event]:
     events = _put_all(state, changed)
     state.nodes[node.id] = msgspec.structs.replace(node, state=LEAVING)
-    for name in sorted({shard.topic for shard in changed}):
+    for name in sorted({shard.topic for shard in changed if shard.topic}):
         topic = state.topics[name]
         fewest = min(len(state.shards[shard].replicas) for shard in topic.shards)
         if fewest < topic.replication_factor:

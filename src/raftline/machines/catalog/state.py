@@ -62,7 +62,7 @@ class Shard(msgspec.Struct, frozen=True, array_like=True):
     """
 
     id: ShardId
-    topic: str  # "" for the catalog
+    topic: str  # "" for the catalog and coordination shards
     topic_uuid: str
     partition: int
     initial: tuple[ReplicaId, ...]
@@ -73,8 +73,10 @@ class Shard(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def place(self) -> str:
-        """Return how people write it: ``orders/2`` or ``catalog``."""
-        return f"{self.topic}/{self.partition}" if self.topic else "catalog"
+        """Return how people write it: ``orders/2``, ``catalog`` or ``groups-3``."""
+        if self.topic:
+            return f"{self.topic}/{self.partition}"
+        return "catalog" if self.id == CATALOG_SHARD else f"groups-{self.partition}"
 
     def replica_on(self, node: NodeId) -> ReplicaId | None:
         """Return the node's replica, voter or observer."""
@@ -82,6 +84,10 @@ class Shard(msgspec.Struct, frozen=True, array_like=True):
             if node_of(replica) == node:
                 return replica
         return None
+
+    def with_replicas(self, replicas: tuple[ReplicaId, ...]) -> "Shard":
+        """Return the row with other voters."""
+        return msgspec.structs.replace(self, replicas=replicas)
 
     def nodes(self) -> tuple[NodeId, ...]:
         """Return the nodes of the voters, preferred leader first."""
@@ -176,7 +182,7 @@ class CatalogState:
         self.shards[shard.id] = shard
         for replica in (*shard.replicas, *shard.observers):
             self.on_node.setdefault(node_of(replica), {})[shard.id] = None
-        if shard.id != CATALOG_SHARD:
+        if shard.id >= PARTITION_SHARD_FIRST:
             self.loads.add(shard.nodes())
 
     def remove_shard(self, shard: ShardId) -> None:
@@ -194,7 +200,7 @@ class CatalogState:
             return
         for replica in (*old.replicas, *old.observers):
             self.on_node[node_of(replica)].pop(shard, None)
-        if shard != CATALOG_SHARD:
+        if shard >= PARTITION_SHARD_FIRST:
             self.loads.remove(old.nodes())
 
 
