@@ -82,6 +82,12 @@ SETTINGS: dict[str, Setting] = {
     "dead_letters": Setting(
         default=True, help="keep what is given up on in the topic's .dlq; false: it is settled"
     ),
+    "dead_letter_retention_ms": Setting(
+        14 * _DAY_MS,
+        "retention of the .dlq topic, given when it is created",
+        FOREVER,
+        _YEARS_MS,
+    ),
     "delay_ms_max": Setting(168 * limits.HOUR_MS, "longest delay of a message", 0, 366 * _DAY_MS),
     "dedup_ms": Setting(24 * limits.HOUR_MS, "dedup window", 0, 30 * _DAY_MS),
 }

@@ -24,6 +24,7 @@ from raftline.model.limits import (
     RECEIVERS_PARKED_MAX,
     WAIT_BOUND_MS,
 )
+from raftline.model.names import is_dead_letter_topic
 from raftline.model.settings import effective
 from raftline.node.counter import Receiver
 from raftline.node.desk import Desk, DeskSettings
@@ -130,11 +131,12 @@ class Desks:
         row = machine.shards.get(replica.shard)
         topic = machine.topics.get(row.topic) if row is not None else None
         found = effective(topic.settings if topic is not None else {})
+        is_last = topic is not None and is_dead_letter_topic(topic.name)  # it stays there anyhow
         policy = Policy(
             max_retries=int(found["max_retries"]),
             backoff_ms=int(found["backoff_ms"]),
             backoff_ms_max=int(found["backoff_ms_max"]),
-            dead_letters=bool(found["dead_letters"]),
+            dead_letters=bool(found["dead_letters"]) and not is_last,
         )
         raft = self._node.settings.raft
         return DeskSettings(
