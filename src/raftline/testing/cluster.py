@@ -16,7 +16,7 @@ the same calls give the same run, to the last byte.
 """
 
 import struct
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -334,7 +334,7 @@ class SimCluster:
     ) -> list[SimMessage]:
         """Return every message of a topic or of one of its partitions, in offset order."""
         partitions = (
-            [row.partition for row in self._partitions(topic, via)]
+            [row.partition for row in self.partitions(topic, via)]
             if partition is None
             else [partition]
         )
@@ -397,10 +397,16 @@ class SimCluster:
         )
 
     def create_topic(
-        self, name: str, partitions: int = 0, replication_factor: int = 0, *, via: str = ""
+        self,
+        name: str,
+        partitions: int = 0,
+        replication_factor: int = 0,
+        *,
+        settings: Mapping[str, str | int | bool] | None = None,
+        via: str = "",
     ) -> dict[str, object]:
         """Create a topic; 0 leaves a number to the settings."""
-        arguments: dict[str, object] = {"name": name}
+        arguments: dict[str, object] = {"name": name, "settings": dict(settings or {})}
         if partitions:
             arguments["partitions"] = partitions
         if replication_factor:
@@ -439,7 +445,7 @@ class SimCluster:
 
     def leader(self, topic: str, partition: int = 0, *, via: str = "") -> str:
         """Return the name of the node that leads a partition, as a running node sees it."""
-        for row in self._partitions(topic, via):
+        for row in self.partitions(topic, via):
             if row.partition == partition and row.leader:
                 return self.name_of(row.leader)
         raise SimError(f"{topic}/{partition} has no known leader; {self._describe()}")
@@ -533,7 +539,8 @@ class SimCluster:
             raise answer
         return answer
 
-    def _partitions(self, topic: str, via: str) -> tuple[PartitionRow, ...]:
+    def partitions(self, topic: str, via: str = "") -> tuple[PartitionRow, ...]:
+        """Return the partitions of a topic. Raises SimError if there is no such topic."""
         for row in self.catalog(via).topics:
             if row.name == topic:
                 return row.partitions

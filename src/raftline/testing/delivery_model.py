@@ -12,7 +12,8 @@ Rules (the same words as in the contract)
         whose attempt is one more than those committed; of a key that nothing else holds.
     M2  It ends with a settle that names it, or with its deadline.
     M3  A settle without its lease is adopted if the Grant was lost: the message is fresh or ready,
-        the generation current, the attempt the next one. Otherwise it is lost.
+        the generation current, the attempt the next one. Otherwise it is lost. A fresh message of
+        an ordered group has no known key: only its ack is adopted.
     M4  The attempt after ``max_retries`` is the last; then the message is dying, dead when buried.
     M5  Reviving gives one generation more and no attempts; a reset gives all one generation more.
 """
@@ -29,7 +30,6 @@ from raftline.machines.delivery.commands import (
     START_NEXT,
     Buried,
     Command,
-    Deliver,
     DropGroup,
     Forget,
     Grant,
@@ -66,7 +66,7 @@ class Life:
 class GroupModel:
     """One group on one partition."""
 
-    __slots__ = ("base", "highest", "lives", "policy", "start")
+    __slots__ = ("base", "highest", "lives", "open", "policy", "start")
 
     def __init__(self, policy: Policy, start: int) -> None:
         self.policy = policy
@@ -74,6 +74,7 @@ class GroupModel:
         self.base = 0
         self.highest = 0  # generation ever given
         self.lives: dict[int, Life] = {}
+        self.open: dict[int, Life] = {}  # those that are neither fresh nor settled
 
     def state_of(self, offset: int) -> tuple[str, int, int]:
         """Return state, committed attempts and generation of a message."""
@@ -91,11 +92,20 @@ class GroupModel:
                 life.state = SETTLED
         return life
 
+    def turn(self, offset: int, state: str) -> Life:
+        """Let a message enter a state."""
+        life = self.life(offset)
+        life.state = state
+        if state == SETTLED:
+            self.open.pop(offset, None)
+        else:
+            self.open[offset] = life
+        return life
+
     def holder(self, key: int, offset: int) -> int:
         """Return another message that holds a key, or -1."""
-        held = (LEASED, RESTING, READY, DYING, DEAD)
-        for other, life in self.lives.items():
-            if life.key == key and other != offset and life.state in held:
+        for other, life in self.open.items():
+            if life.key == key and other != offset:
                 return other
         return -1
 
@@ -110,31 +120,30 @@ class DeliveryModel:
         self.numbers = 0
         self.at_ms = 0
 
-    def apply(
-        self, term: int, entry: Deliver, log_start: int, next_offset: int
-    ) -> list[Verdict | None]:
-        """Apply one entry; one verdict per command (None: it has none)."""
-        self.at_ms = max(self.at_ms, entry.at_ms)
+    def pass_time(self, at_ms: int) -> None:
+        """Begin an entry: what ends by this log time ends."""
+        self.at_ms = max(self.at_ms, at_ms)
         for name, group in self.groups.items():
             self._pass_time(name, group)
-        return [self._command(term, c, log_start, next_offset) for c in entry.commands]
 
     def trim(self, log_start: int) -> None:
         """Forget what retention removed."""
         for group in self.groups.values():
             for offset in [o for o in group.lives if o < log_start]:
                 del group.lives[offset]
+                group.open.pop(offset, None)
             group.start = max(group.start, log_start)
 
     def _pass_time(self, name: str, group: GroupModel) -> None:
-        for offset in sorted(group.lives):
-            life = group.lives[offset]
-            if life.deadline_ms > self.at_ms:
-                continue
-            if life.state == LEASED:  # M2
+        over = [(life.deadline_ms, o) for o, life in group.open.items()]
+        for deadline_ms, offset in sorted(over):
+            if deadline_ms > self.at_ms:
+                break
+            state = group.open[offset].state
+            if state == LEASED:  # M2
                 self._again(name, group, offset, READY)
-            elif life.state == RESTING:
-                life.state = READY
+            elif state == RESTING:
+                group.turn(offset, READY)
 
     def _again(self, name: str, group: GroupModel, offset: int, state: str) -> None:
         """A delivery came to nothing: deliver again, or give up. M4."""
@@ -142,21 +151,22 @@ class DeliveryModel:
         if life.attempts > group.policy.max_retries:
             self._give_up(name, group, offset)
         else:
-            life.state = state
+            group.turn(offset, state)
 
     def _give_up(self, name: str, group: GroupModel, offset: int) -> None:
-        life = group.lives[offset]
         if not group.policy.dead_letters:
-            life.state = SETTLED
+            group.turn(offset, SETTLED)
             return
         self.numbers += 1
-        life.state, life.number = DYING, self.numbers
+        life = group.turn(offset, DYING)
+        life.number = self.numbers
         self.outbox[self.numbers] = (name, offset, life.generation)
         self.dead[(name, offset, life.generation)] = self.numbers
 
-    def _command(
+    def apply(
         self, term: int, command: Command, log_start: int, next_offset: int
     ) -> Verdict | None:
+        """Apply one command of an entry; None where it has no verdict."""
         match command:
             case OpenGroup():
                 self._open(command, log_start, next_offset)
@@ -195,9 +205,8 @@ class DeliveryModel:
         for n in [n for n in self.outbox if n <= number]:
             name, offset, generation = self.outbox.pop(n)
             group = self.groups.get(name)
-            life = group.lives.get(offset) if group is not None else None
-            if life is not None and life.state == DYING and life.generation == generation:
-                life.state = DEAD
+            if group is not None and group.state_of(offset)[::2] == (DYING, generation):
+                group.turn(offset, DEAD)
 
     def _grant(self, term: int, command: Grant, log_start: int, next_offset: int) -> Verdict:
         group = self.groups.get(command.group)
@@ -213,9 +222,8 @@ class DeliveryModel:
                     )
                 verdict[offset] = why
                 if group is not None and not why:
-                    life = group.life(offset)
-                    life.state, life.attempts = LEASED, attempt
-                    life.lease = (term, command.sequence)
+                    life = group.turn(offset, LEASED)
+                    life.attempts, life.lease = attempt, (term, command.sequence)
                     life.deadline_ms, life.key = command.deadline_ms, key
         return verdict
 
@@ -269,15 +277,17 @@ class DeliveryModel:
         if state == LEASED and life is not None:
             same = life.lease == (command.term, command.sequence) and attempts == command.attempt
             return "" if same else "leased to another"
-        if state in (FRESH, READY) and command.verb != EXTEND:
-            return "" if attempts == command.attempt - 1 else "attempts"
-        return state
+        if state not in (FRESH, READY) or command.verb == EXTEND:
+            return state
+        if state == FRESH and group.policy.ordered and command.verb != ACK:
+            return "its key is not known"
+        return "" if attempts == command.attempt - 1 else "attempts"
 
     def _settled(self, group: GroupModel, command: Settle, offset: int) -> None:
         life = group.life(offset)
         life.attempts = command.attempt
         if command.verb == ACK:
-            life.state = SETTLED
+            group.turn(offset, SETTLED)
         elif command.verb == EXTEND:
             life.deadline_ms = self.at_ms + command.delay_ms
         elif command.verb == REJECT:
@@ -297,10 +307,10 @@ class DeliveryModel:
         verdict: Verdict = {}
         for start, end in _pairs(command.ranges):
             for offset in range(start, end):
-                life = group.lives.get(offset) if group is not None else None
-                if group is None or life is None or life.state != DEAD:
+                if group is None or group.state_of(offset)[0] != DEAD:
                     continue
-                life.state, life.attempts = READY, 0
+                life = group.turn(offset, READY)
+                life.attempts = 0
                 life.generation += 1  # M5
                 group.highest = max(group.highest, life.generation)
                 verdict[offset] = ""
@@ -311,9 +321,8 @@ class DeliveryModel:
         verdict: Verdict = {}
         for start, end in _pairs(command.ranges):
             for offset in range(start, end):
-                life = group.lives.get(offset) if group is not None else None
-                if life is not None and life.state == DEAD:
-                    life.state = SETTLED
+                if group is not None and group.state_of(offset)[0] == DEAD:
+                    group.turn(offset, SETTLED)
                     verdict[offset] = ""
         return verdict
 
@@ -322,7 +331,7 @@ class DeliveryModel:
         if group is not None:
             group.base = group.highest = group.highest + 1  # M5
             group.start = min(max(command.offset, log_start), next_offset)
-            group.lives = {}
+            group.lives, group.open = {}, {}
 
 
 def _fours(spans: list[int]) -> list[tuple[int, int, int, int]]:

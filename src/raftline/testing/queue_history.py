@@ -8,12 +8,9 @@ Times: ``invoked_ms`` and ``ended_ms`` of an op are the client's; ``at_ms``, ``d
 ``deadline_ms`` are log time of the partition.
 """
 
-from collections.abc import Iterator
-
 import msgspec
 
 from raftline.testing.history import History, Op
-from raftline.testing.tape import Applied
 
 UNKNOWN_NUMBER = -1
 
@@ -152,10 +149,7 @@ class QueueFinal(msgspec.Struct, kw_only=True):
     letters: tuple[DeadLetter, ...] = ()
     left: tuple[Left, ...] = ()
     waiting: tuple[str, ...] = ()  # waiting messages that should have been released
-    tapes: dict[str, list[Applied]] = {}  # by "topic/partition": the committed log
-    digests: dict[str, dict[str, str]] = {}  # by "topic/partition", by node: the machine's state
     granted: dict[Grantee, bool] = {}  # leases that the committed log gave
-    conflicts: tuple[str, ...] = ()  # entries that two replicas read differently
 
 
 class QueueHistory:
@@ -187,11 +181,18 @@ class QueueHistory:
         """Return the sends by message number."""
         return {sent.number: sent for sent in self.sends}
 
-    def known(self, kind: str) -> Iterator[Settlement]:
-        """Yield settlements of a verb that were answered."""
+    def counts(self) -> dict[str, int]:
+        """Return how much of what was done."""
+        counts = {"jobs": len(self.sends), "deliveries": 0, "redeliveries": 0, "lost": 0}
+        for delivery in self.deliveries:
+            counts["deliveries"] += len(delivery.items)
+            counts["redeliveries"] += sum(1 for item in delivery.items if item.attempt > 1)
         for settlement in self.settlements:
-            if settlement.verb == kind and self.op(settlement.op).outcome == "ok":
-                yield settlement
+            counts["lost"] += len(settlement.lost)
+            if self.op(settlement.op).outcome == "ok":
+                done = len(settlement.offsets) - len(settlement.lost)
+                counts[settlement.verb] = counts.get(settlement.verb, 0) + done
+        return counts
 
 
 def number_of(value: bytes | None) -> int:

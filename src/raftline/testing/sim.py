@@ -20,6 +20,9 @@ from raftline.testing.cluster import SimCluster, SimError, production_node, sim_
 from raftline.testing.faults import FAULTS, Nemesis, Strike
 from raftline.testing.history import Final, History, Op, ReplicaLog
 from raftline.testing.hosts import Build
+from raftline.testing.queue_run import QueueRun
+from raftline.testing.queue_workload import QueueSettings
+from raftline.testing.tape import Tape
 from raftline.testing.workload import Workload, WorkloadSettings
 from raftline.testing.world import Runaway
 
@@ -37,8 +40,10 @@ class Plan(msgspec.Struct, frozen=True):
 
     seconds: float = 60.0
     operations: int = 2_000
+    queue_operations: int = 0  # none: no work queue
     nodes: int = 3
     workload: WorkloadSettings = WorkloadSettings()
+    queue: QueueSettings = QueueSettings()
     faults: tuple[str, ...] = ()  # only these classes; none named: all of them
 
 
@@ -60,8 +65,12 @@ class Simulation:
     def __init__(self, seed: int, plan: Plan | None = None, build: Build | None = None) -> None:
         self.seed = seed
         self.plan = plan or Plan()
+        tape = Tape()
         self.cluster = SimCluster(
-            self.plan.nodes, seed, settings=_settings(), build=build or production_node
+            self.plan.nodes,
+            seed,
+            settings=_settings(),
+            build=tape.record(build or production_node),
         )
         self.history = History()
         rng = self.cluster.rng
@@ -71,6 +80,11 @@ class Simulation:
         self.nemesis = Nemesis(
             self.cluster, self.workload, self.cluster.world.fork_rng(), _classes(self.plan)
         )
+        self.queue: QueueRun | None = None
+        if self.plan.queue_operations:
+            self.queue = QueueRun(
+                self.cluster, self.history, self.cluster.world.fork_rng(), tape, self.plan.queue
+            )
         self.cluster.world.events_max = EVENTS_MAX
         self.final = Final(boot_ms=-1.0)
         self._rng = rng
@@ -92,8 +106,12 @@ class Simulation:
                 self._recover()
                 self._calm()
                 self._end_calls()
+                if self.queue is not None:
+                    self.queue.drain()
                 self._settle()
                 self._read_all()
+                if self.queue is not None:
+                    self._read_queue(self.queue)
         except Runaway as error:
             return self._judge((str(error),))
         return self._judge(())
@@ -101,6 +119,9 @@ class Simulation:
     def _judge(self, bugs: tuple[str, ...]) -> Report:
         self.final.bugs = (*self.cluster.bugs, *bugs)
         verdict = check(self.history, self.final)
+        if self.queue is not None:
+            found = (*verdict.violations, *self.queue.check())
+            verdict = Verdict(found, {**verdict.counts, **self.queue.history.counts()})
         lines: Sequence[str] = ()
         if not verdict.clean:
             lines = (*self.nemesis.lines, *self.cluster.log_lines(60))
@@ -130,6 +151,8 @@ class Simulation:
         if ready:
             try:
                 cluster.create_topic(self.plan.workload.topic, self.plan.workload.partitions)
+                if self.queue is not None:
+                    self.queue.create()
             except (RaftlineError, SimError):
                 ready = False
         self.final.boot_ms = cluster.now_ms if ready else -1.0
@@ -139,6 +162,8 @@ class Simulation:
         now_ms = self.cluster.now_ms
         end_ms = max(now_ms + 1_000.0, self.plan.seconds * 1_000.0 - HEAL_MS)
         self.workload.schedule(self.plan.operations, now_ms, end_ms)
+        if self.queue is not None:
+            self.queue.workload.schedule(self.plan.queue_operations, now_ms, end_ms)
         self.nemesis.schedule(now_ms + 500.0, end_ms - 2_000.0)
         self.cluster.world.run_to(end_ms)
 
@@ -189,7 +214,10 @@ class Simulation:
         world = self.cluster.world
         world.run_to(max(world.now_ms, self.plan.seconds * 1_000.0))
         limit_ms = world.now_ms + self.plan.workload.timeout_ms + 1_000.0
-        world.run_until(lambda: not self.workload.open, limit_ms)
+        queue = self.queue
+        world.run_until(
+            lambda: not self.workload.open and (queue is None or not queue.workload.open), limit_ms
+        )
 
     def _settle(self) -> None:
         """Give replicas time to become level, then say what still differs."""
@@ -227,6 +255,8 @@ class Simulation:
         unread: list[str] = []
         for view in self._catalog_topics():
             topic, partition, names = view
+            if topic.startswith(self.plan.queue.topic):
+                continue  # batches of released messages are built by nodes: read one by one
             logs: list[ReplicaLog] = []
             for name in names:
                 try:
@@ -236,6 +266,12 @@ class Simulation:
             if logs:
                 self.final.replicas[f"{topic}/{partition}"] = tuple(logs)
         self.final.unread = tuple(unread)
+
+    def _read_queue(self, queue: QueueRun) -> None:
+        try:
+            queue.read()
+        except (RaftlineError, SimError) as error:
+            self.final.unread = (*self.final.unread, f"{self.plan.queue.topic}: {error}")
 
     def _catalog_topics(self) -> list[tuple[str, int, list[str]]]:
         views = [h.node.catalog() for h in self.cluster.hosts.values() if h.node is not None]

@@ -32,10 +32,10 @@ class Tape:
         if before != entry:
             self.conflicts.append(f"shard {shard} index {index}: terms {before[0]} and {term}")
 
-    def entries(self, shard: int) -> list[Applied]:
-        """Return a shard's entries in the order of the log."""
+    def entries(self, shard: int, after: int = 0) -> list[Applied]:
+        """Return a shard's entries behind an index, in the order of the log."""
         found = self._entries.get(shard, {})
-        return [(index, *found[index]) for index in sorted(found)]
+        return [(index, *found[index]) for index in sorted(i for i in found if i > after)]
 
     def record(self, build: "Build") -> "Build":
         """Return a build whose nodes write what they apply onto this tape."""
