@@ -79,24 +79,31 @@ class RangeTable:
             return None
         chunk, width = self._chunks[at], self._width
         row = bisect_right(chunk.starts, offset) - 1
-        end, *columns = chunk.cells[row * width : (row + 1) * width]
-        return (chunk.starts[row], end, tuple(columns)) if offset < end else None
+        place = row * width
+        end = chunk.cells[place]
+        if offset >= end:
+            return None
+        return chunk.starts[row], end, tuple(chunk.cells[place + 1 : place + width])
 
-    def within(self, start: int, end: int) -> Iterator[Held]:
-        """Yield the parts of ``[start, end)`` that are held. Change nothing meanwhile."""
+    def overlapping(self, start: int, end: int) -> Iterator[Held]:
+        """Yield the ranges that overlap ``[start, end)``, whole. Change nothing meanwhile."""
         if start >= end or not self._chunks:
             return
         at, row = self._place(start)
         width = self._width
         for chunk in self._chunks[at : bisect_left(self._firsts, end)]:
-            cells = chunk.cells
-            for place in range(row, len(chunk.starts)):
-                held_start = chunk.starts[place]
-                if held_start >= end:
+            starts, cells = chunk.starts, chunk.cells
+            for place in range(row, len(starts)):
+                if starts[place] >= end:
                     return
-                held_end, *columns = cells[place * width : (place + 1) * width]
-                yield max(start, held_start), min(end, held_end), tuple(columns)
+                cell = place * width
+                yield starts[place], cells[cell], tuple(cells[cell + 1 : cell + width])
             row = 0
+
+    def within(self, start: int, end: int) -> Iterator[Held]:
+        """Yield the parts of ``[start, end)`` that are held. Change nothing meanwhile."""
+        for held_start, held_end, row in self.overlapping(start, end):
+            yield max(start, held_start), min(end, held_end), row
 
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the parts of ``[start, end)`` that are free. Change nothing meanwhile."""
@@ -109,7 +116,7 @@ class RangeTable:
 
     def overlaps(self, start: int, end: int) -> bool:
         """Say whether anything of ``[start, end)`` is held."""
-        return next(self.within(start, end), None) is not None
+        return next(self.overlapping(start, end), None) is not None
 
     def first(self) -> Held | None:
         """Return the first range."""
@@ -183,7 +190,7 @@ class RangeTable:
             last_end, last_row = end, row
 
     def __iter__(self) -> Iterator[Held]:
-        return self.within(-(1 << 63), (1 << 63) - 1)
+        return self.overlapping(-(1 << 63), (1 << 63) - 1)
 
     def __len__(self) -> int:
         """Return the number of ranges."""

@@ -27,9 +27,10 @@ class SettledRanges(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """So many messages were changed."""
+    """So many messages were changed; ``stopped``: where a bound was met, -1 if nowhere."""
 
     count: int
+    stopped: int = -1
 
 
 Outcome = SettledRanges | Granted | Opened | Done | Refused

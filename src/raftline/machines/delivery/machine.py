@@ -1,0 +1,246 @@
+"""Work groups of a partition: the part of its machine that makes a log a queue.
+
+State
+    The groups (group.py), the outbox (outbox.py), log time, and the generation at which the next
+    new group begins.
+
+Commands
+    All of commands.py. Every entry first lets time pass: leases and backoffs that are due end.
+
+Invariants
+    D1  One outcome per command, in their order. A refusal changes nothing.
+    D2  Log time never goes back.
+    D3  A message in a row that is DYING is in the outbox, under the same group and generation.
+    D4  A group that is dropped and opened again begins above every generation it ever had: a
+        settle or a burial of its earlier life is told apart.
+
+Bounds: ``EXPIRE_ROWS_MAX`` rows end per entry (``next_due_ms`` is then still due), a command looks
+at ``SETTLE_ROWS_MAX`` rows. Numbers out of range are refused, texts cut.
+"""
+
+from collections.abc import Callable
+from typing import assert_never
+
+from raftline.machines.delivery.commands import (
+    EXTEND,
+    START_FIRST,
+    START_NEXT,
+    Buried,
+    Command,
+    Deliver,
+    DropGroup,
+    Forget,
+    Grant,
+    OpenGroup,
+    Policy,
+    Reset,
+    Revive,
+    Settle,
+)
+from raftline.machines.delivery.group import WorkGroup
+from raftline.machines.delivery.leases import grant, settle
+from raftline.machines.delivery.letters import bury, forget, revive
+from raftline.machines.delivery.outbox import Outbox
+from raftline.machines.delivery.outcomes import Done, Granted, Opened, Outcome, SettledRanges
+from raftline.machines.delivery.retries import expire
+from raftline.machines.delivery.rows import (
+    DYING,
+    TERM_MAX,
+    TIME_MS_MAX,
+    generation_of,
+    lease_of,
+    state_of,
+)
+from raftline.machines.delivery.snapshots import freeze_delivery, restore_delivery
+from raftline.machines.machine import Refused, refused
+from raftline.model.errors import InvalidArgument, OverLimit, UnknownGroup
+from raftline.model.limits import (
+    BACKOFF_MS_MAX,
+    EXPIRE_ROWS_MAX,
+    GROUP_NAME_CHARS_MAX,
+    OFFSET_MAX,
+    RETRIES_MAX,
+    WORK_GROUPS_MAX,
+)
+
+_INT64_MAX = (1 << 63) - 1
+
+
+class DeliveryMachine:
+    """All work groups of one partition."""
+
+    __slots__ = ("at_ms", "generation_next", "groups", "outbox")
+
+    def __init__(self) -> None:
+        self.at_ms = 0
+        self.generation_next = 0  # of the next new group. D4
+        self.groups: dict[str, WorkGroup] = {}
+        self.outbox = Outbox()
+
+    def apply(
+        self, term: int, index: int, entry: Deliver, log_start: int, next_offset: int
+    ) -> list[Outcome]:
+        """Let time pass, then apply the commands of one committed entry. D1."""
+        assert 0 < term <= TERM_MAX, (term, index)
+        for group in self.groups.values():
+            group.returned.clear()
+        self._advance(entry.at_ms)
+        return [self._apply(term, c, log_start, next_offset) for c in entry.commands]
+
+    def take_returned(self) -> list[tuple[str, int, int]]:
+        """Return the ranges that the last entry made ready to be delivered again, once."""
+        found: list[tuple[str, int, int]] = []
+        for name, group in self.groups.items():
+            found += [(name, start, end) for start, end in group.returned]
+            group.returned.clear()
+        return found
+
+    def trim(self, log_start: int) -> None:
+        """Messages below ``log_start`` are gone; so is what was known of them."""
+        for group in self.groups.values():
+            group.trim(log_start)
+
+    def pin(self) -> int | None:
+        """Return the lowest offset that retention must keep: the dead-letter topic lacks it."""
+        return self.outbox.pin()
+
+    def next_due_ms(self) -> int | None:
+        """Return when the next lease or backoff ends; not after ``at_ms``: some are overdue."""
+        due = [group.next_due_ms() for group in self.groups.values()]
+        return min((time_ms for time_ms in due if time_ms is not None), default=None)
+
+    def freeze(self) -> Callable[[], bytes]:
+        """Return what writes the state as it is now. It may be called in a lane."""
+        return freeze_delivery(self.at_ms, self.generation_next, self.groups, self.outbox)
+
+    def snapshot(self) -> bytes:
+        """Return the whole state, canonical."""
+        return self.freeze()()
+
+    def restore(self, data: "bytes | memoryview") -> None:
+        """Replace the state.
+
+        Raises:
+            NewerFormat: the snapshot is of a newer build.
+        """
+        self.outbox = Outbox()
+        self.at_ms, self.generation_next, self.groups = restore_delivery(data, self.outbox)
+
+    def check(self, log_start: int, next_offset: int) -> None:
+        """Raise if an invariant is broken."""
+        self.outbox.check()
+        owed = {
+            (dying.group, offset, dying.generation)
+            for dying in self.outbox.after(0)
+            for offset in range(dying.start, dying.end)
+        }
+        for name, group in self.groups.items():
+            group.check(log_start, next_offset)
+            assert name == group.name
+            for start, end, row in group.rows:
+                if state_of(row) == DYING:
+                    for offset in range(start, end):
+                        assert (name, offset, generation_of(row)) in owed  # D3
+
+    def _advance(self, at_ms: int) -> None:
+        self.at_ms = max(self.at_ms, min(at_ms, TIME_MS_MAX))  # D2
+        left = EXPIRE_ROWS_MAX
+        for group in self.groups.values():
+            left -= expire(group, self.outbox, self.at_ms, left)
+
+    def _apply(self, term: int, command: Command, log_start: int, next_offset: int) -> Outcome:
+        match command:
+            case Buried():
+                return Done(bury(self.groups, self.outbox, command.number))
+            case OpenGroup():
+                return self._open(command, log_start, next_offset)
+            case _:
+                group = self.groups.get(command.group)
+                if group is None:
+                    return refused(UnknownGroup(command.group[:GROUP_NAME_CHARS_MAX]))
+                return self._apply_to(group, term, command, log_start, next_offset)
+
+    def _apply_to(
+        self,
+        group: WorkGroup,
+        term: int,
+        command: Settle | Grant | Revive | Forget | Reset | DropGroup,
+        log_start: int,
+        next_offset: int,
+    ) -> Outcome:
+        match command:
+            case Settle():
+                if not 0 <= command.verb <= EXTEND or len(command.ranges) % 2:
+                    return _malformed(command)
+                return SettledRanges(settle(group, self.outbox, command, self.at_ms, next_offset))
+            case Grant():
+                lease = lease_of(term, command.sequence)
+                if lease < 0 or not _is_sound(command):
+                    return _malformed(command)
+                granted, lost = grant(group, command, lease, self.at_ms, next_offset)
+                return Granted(command.sequence, granted, lost)
+            case Revive():
+                return _malformed(command) if len(command.ranges) % 2 else revive(group, command)
+            case Forget():
+                return _malformed(command) if len(command.ranges) % 2 else forget(group, command)
+            case Reset():
+                group.reset(_resolve(command.offset, log_start, next_offset))
+                return Done(next_offset - group.floor)
+            case DropGroup():
+                del self.groups[group.name]
+                self.generation_next = max(self.generation_next, group.generation_max + 1)  # D4
+                return Done(group.lag(next_offset))
+            case _:
+                assert_never(command)
+
+    def _open(self, command: OpenGroup, log_start: int, next_offset: int) -> Outcome:
+        name, policy = command.group, command.policy
+        if not 0 < len(name) <= GROUP_NAME_CHARS_MAX:
+            error = InvalidArgument(
+                f"a group's name has {len(name)} characters", f"use 1 to {GROUP_NAME_CHARS_MAX}"
+            )
+            return refused(error)
+        if not _is_possible(policy):
+            return refused(InvalidArgument(f"group {name!r} cannot deliver by {policy}"))
+        group = self.groups.get(name)
+        if group is not None:
+            group.policy = policy
+        else:
+            if len(self.groups) >= WORK_GROUPS_MAX:
+                limit = WORK_GROUPS_MAX
+                return refused(OverLimit("work groups of a partition", limit + 1, limit))
+            floor = _resolve(command.start, log_start, next_offset)
+            group = self.groups[name] = WorkGroup(name, policy, floor, self.generation_next)
+        return Opened(name, group.floor)
+
+
+def _resolve(start: int, log_start: int, next_offset: int) -> int:
+    if start == START_FIRST:
+        return log_start
+    if start == START_NEXT:
+        return next_offset
+    return min(max(start, log_start), next_offset)
+
+
+def _is_possible(policy: Policy) -> bool:
+    return (
+        0 <= policy.max_retries <= RETRIES_MAX
+        and 0 <= policy.backoff_ms <= BACKOFF_MS_MAX
+        and 0 <= policy.backoff_ms_max <= BACKOFF_MS_MAX
+        and 0 <= policy.jitter_percent <= 100
+    )
+
+
+def _is_sound(command: Grant) -> bool:
+    """Say whether spans are fours, and keys as many as messages and as wide as a column."""
+    spans, keys = command.spans, command.keys
+    if len(spans) % 4 or max(spans, default=0) > OFFSET_MAX or min(spans, default=0) < 0:
+        return False
+    if keys is None:
+        return True
+    count = sum(max(0, spans[at + 1] - spans[at]) for at in range(0, len(spans), 4))
+    return len(keys) == count and all(0 <= key <= _INT64_MAX for key in keys)
+
+
+def _malformed(command: Command) -> Refused:
+    return refused(InvalidArgument(f"{type(command).__name__} with numbers that cannot be"))
