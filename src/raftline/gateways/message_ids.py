@@ -8,6 +8,11 @@ def message_id(topic: str, partition: int, offset: int) -> str:
     return f"{topic}.{partition}.{offset}"
 
 
+def waiting_id(topic: str, partition: int, number: int) -> str:
+    """Return the id of the waiting message ``number``; it keeps it when it is released."""
+    return f"{topic}.{partition}.w{number}"
+
+
 def parse_message_id(text: str) -> tuple[str, int, int]:
     """Return topic, partition and offset of an id, or of ``topic/partition@offset``.
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from raftline.machines.partition.dedup import Dedup
+from raftline.machines.partition.side_car import SideCar, problem
 from raftline.model.batch import PLACE, BatchInfo
 from raftline.model.calls import (
     Appended,
@@ -23,6 +25,7 @@ from raftline.model.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from raftline.model.settings import effective
 
 Done = Callable[[Any], None]
 
@@ -40,6 +43,8 @@ class LittleNode:
         self.refuse: RaftlineError | None = None
         self.ready = True
         self.hidden = 0  # how many more times a new topic is not seen
+        self.dedup: dict[tuple[str, int], Dedup] = {}
+        self.sides: list[tuple[str, int, int, SideCar]] = []  # topic, partition, base offset
         self._turn = 0
         self._parked: list[tuple[str, int, Callable[[], None]]] = []
 
@@ -68,8 +73,18 @@ class LittleNode:
         log = self.logs[topic][partition]
         return log[-1][0] + log[-1][2].count if log else 0
 
+    def settings_of(self, topic: str) -> dict[str, Any]:
+        return effective(self.settings.get(topic, {}))
+
     def append(
-        self, topic: str, partition: int, batch: bytes, info: BatchInfo, timeout_ms: int, done: Done
+        self,
+        topic: str,
+        partition: int,
+        batch: bytes,
+        info: BatchInfo,
+        timeout_ms: int,
+        done: Done,
+        side: SideCar | None = None,
     ) -> None:
         self.timeouts.append(timeout_ms)
         if self.refuse is not None:
@@ -83,6 +98,15 @@ class LittleNode:
             self._answer(done, error)
             return
         base = self.end_of(topic, partition)
+        if side is not None:
+            assert not problem(side, info.count)
+            dedup = self.dedup.setdefault((topic, partition), Dedup())
+            refusal = dedup.admit(side.dedup, 0)
+            if refusal is not None:
+                self._answer(done, refusal)
+                return
+            dedup.stored(side.dedup, base, 1)
+            self.sides.append((topic, partition, base, side))
         log.append((base, PLACE.pack(base, info.length - 12, 7) + batch[16:], info))
         self._answer(done, Appended(base, info.count, partition, 0))
         parked, self._parked = self._parked, []

@@ -23,12 +23,21 @@ from raftline.gateways.http.connection import (
 )
 from raftline.gateways.http.topic_finder import TopicFinder
 from raftline.gateways.ports import Calls
+from raftline.machines.partition.side_car import SideCar, hash_key
 from raftline.model.batch import LENGTH_FROM, BatchInfo, check_batch, split_batches
 from raftline.model.calls import Appended, ReadReply
-from raftline.model.errors import BatchTooLarge, CorruptBatch, InvalidArgument, RaftlineError
+from raftline.model.errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    DuplicateKey,
+    InvalidArgument,
+    RaftlineError,
+)
 
 BATCHES_MAX = 1_000  # in one request
 ANY_PARTITION = -1
+
+Take = Callable[[Appended | RaftlineError], None]
 
 
 class AppendExchange(Exchange):
@@ -57,7 +66,16 @@ class AppendExchange(Exchange):
 class AppendBatches:
     """What runs for all requests with one head."""
 
-    __slots__ = ("_batch_bytes_max", "_calls", "_finder", "_partition", "_timeout_ms", "_topic")
+    __slots__ = (
+        "_batch_bytes_max",
+        "_calls",
+        "_finder",
+        "_partition",
+        "_timeout_ms",
+        "_topic",
+        "dedup_key",
+        "priority",
+    )
 
     def __init__(
         self,
@@ -74,6 +92,8 @@ class AppendBatches:
         self._partition = partition  # or ANY_PARTITION
         self._timeout_ms = timeout_ms
         self._batch_bytes_max = batch_bytes_max
+        self.priority = 0
+        self.dedup_key: bytes | None = None
 
     def run(self, connection: HttpConnection, known: Known, body: bytes) -> None:
         """Serve one request."""
@@ -100,7 +120,7 @@ class AppendBatches:
         batches = self._split(body)
         self._finder.choose(
             self._topic,
-            [None],
+            [self.dedup_key],
             self._timeout_ms,
             exchange.then(lambda chosen: self._send(exchange, chosen[0], batches)),
         )
@@ -126,11 +146,60 @@ class AppendBatches:
     def _send(
         self, exchange: Exchange, partition: int, batches: list[tuple[bytes, BatchInfo]]
     ) -> None:
+        if self.dedup_key is not None and len(batches) > 1:
+            raise InvalidArgument("one dedup key for several batches", "send them one by one")
+        sides = [self._side(info) for _, info in batches]
         gather = Gather(len(batches), lambda answers: exchange.guard(_reply, exchange, answers))
         for slot, (batch, info) in enumerate(batches):
             self._calls.append(
-                self._topic, partition, batch, info, self._timeout_ms, gather.taker(slot)
+                self._topic,
+                partition,
+                batch,
+                info,
+                self._timeout_ms,
+                _known_as_first(gather.taker(slot), partition),
+                sides[slot],
             )
+
+    def _side(self, info: BatchInfo) -> SideCar | None:
+        """Return what the head says of all messages of a batch."""
+        if not self.priority and self.dedup_key is None:
+            return None
+        if self.dedup_key is not None and info.count != 1:
+            raise InvalidArgument(
+                f"one dedup key for a batch of {info.count} messages",
+                "send the message alone, or as JSON with a dedup_key each",
+            )
+        runs = ((0, info.count, self.priority),) if self.priority else ()
+        keys = ((0, hash_key(self.dedup_key)),) if self.dedup_key is not None else ()
+        return SideCar(runs, keys)
+
+
+class SidedBatches(AppendBatches):
+    """The same, with a priority or a dedup key in the head."""
+
+    __slots__ = ()
+
+    def run(self, connection: HttpConnection, known: Known, body: bytes) -> None:
+        """Serve one request."""
+        exchange = Exchange(connection, known, len(body) + EXCHANGE_BYTES)
+        if self._partition < 0:
+            exchange.guard(self._spread, exchange, body)
+        else:
+            exchange.guard(self._append_all, exchange, self._partition, body)
+
+
+def _known_as_first(take: Take, partition: int) -> Take:
+    """Answer a message whose dedup key is remembered with the place of the first one."""
+
+    def done(answer: Appended | RaftlineError) -> None:
+        if isinstance(answer, DuplicateKey):
+            first = answer.firsts[0][1]
+            if first >= 0:
+                answer = Appended(first, 1, partition, 0, duplicate=True)
+        take(answer)
+
+    return done
 
 
 class Gather:
@@ -143,7 +212,7 @@ class Gather:
         self._missing = count
         self._done = done
 
-    def taker(self, slot: int) -> Callable[[Appended | RaftlineError], None]:
+    def taker(self, slot: int) -> Take:
         """Return the ``done`` of the question in ``slot``."""
 
         def take(answer: Appended | RaftlineError) -> None:

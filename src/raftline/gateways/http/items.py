@@ -5,7 +5,8 @@ has a list of values.
 """
 
 import binascii
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -17,7 +18,6 @@ from raftline.model.message import Header, Message, NewMessage
 
 MESSAGE_BYTES = 32  # what a message weighs in a batch besides its key, value and headers
 TIMESTAMP_MS_MAX = 1 << 50
-LATER = "comes with the work queue (order 2)"
 
 HeaderValues = str | list[str | None] | None
 
@@ -33,10 +33,12 @@ class NewItem(msgspec.Struct, forbid_unknown_fields=True):
     headers_base64: dict[str, str] | None = None
     timestamp: int | None = None
     partition: int | None = None
-    priority: Any = None
-    delay: Any = None
-    deliverAt: Any = None  # noqa: N815
-    dedup_key: Any = None
+    encoding: Literal["text", "base64"] | None = None  # of value
+    priority: int | str | None = None
+    delay: int | str | None = None  # milliseconds, or text such as 5m
+    deliverAt: str | int | None = None  # noqa: N815
+    deliver_at: str | int | None = None
+    dedup_key: str | None = None
 
 
 class ReadItem(msgspec.Struct, gc=False):
@@ -55,9 +57,6 @@ class ReadItem(msgspec.Struct, gc=False):
 
 def to_message(item: NewItem, now_ms: int) -> NewMessage:
     """Return the message to seal. Raises RaftlineError."""
-    for name in ("priority", "delay", "deliverAt", "dedup_key"):
-        if getattr(item, name) is not None:
-            raise InvalidArgument(f"{name} {LATER}", f"send the message without {name} for now")
     timestamp_ms = now_ms if item.timestamp is None else item.timestamp
     if not 0 <= timestamp_ms <= TIMESTAMP_MS_MAX:
         raise InvalidArgument(f"timestamp {timestamp_ms} is out of bounds", "Unix milliseconds")
@@ -76,7 +75,9 @@ def _value(item: NewItem) -> bytes | None:
         return _base64("value_base64", item.value_base64)
     if item.value is UNSET:
         raise InvalidArgument("the message has no value", "send value or value_base64")
-    return None if item.value is None else item.value.encode()
+    if item.value is None:
+        return None
+    return _base64("value", item.value) if item.encoding == "base64" else item.value.encode()
 
 
 def _headers(item: NewItem) -> list[Header]:
@@ -87,12 +88,17 @@ def _headers(item: NewItem) -> list[Header]:
             headers.append((name, content))
     for name, text in (item.headers_base64 or {}).items():
         headers.append((name, _base64(f"headers_base64.{name[:40]}", text)))
+    check_headers(headers)
+    return headers
+
+
+def check_headers(headers: Sequence[Header]) -> None:
+    """Refuse more headers than a message may have. Raises OverLimit."""
     if len(headers) > HEADERS_MAX:
         raise OverLimit("headers of a message", len(headers), HEADERS_MAX)
     size = sum(len(name.encode()) + len(value or b"") for name, value in headers)
     if size > HEADER_BYTES_MAX:
         raise OverLimit("bytes of a message's headers", size, HEADER_BYTES_MAX)
-    return headers
 
 
 def _base64(name: str, text: str) -> bytes:

@@ -1,61 +1,44 @@
-"""Messages over HTTP as JSON: publish, read, find by time.
+"""Messages over HTTP as JSON: publish, read, find by time."""
 
-A publish is grouped by partition and sealed into one batch each; every message has its own result,
-so one that is refused does not hold up the others.
-"""
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from raftline.gateways.error_table import row_of
 from raftline.gateways.http import replies
-from raftline.gateways.http.batches import ANY_PARTITION, AppendBatches, Gather, send_raw
+from raftline.gateways.http.batches import ANY_PARTITION, AppendBatches, SidedBatches, send_raw
 from raftline.gateways.http.connection import Exchange, Run
-from raftline.gateways.http.items import (
-    TIMESTAMP_MS_MAX,
-    NewItem,
-    ReadItem,
-    size_of,
-    to_item,
-    to_message,
-)
+from raftline.gateways.http.items import TIMESTAMP_MS_MAX, NewItem, ReadItem, to_item
+from raftline.gateways.http.publication import Group, Publication
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topic_finder import TopicFinder
-from raftline.gateways.message_ids import message_id
+from raftline.gateways.http.wanted import Settings, check_dedup_key
 from raftline.gateways.ports import Calls
 from raftline.model.batch import check_batch, split_batches
 from raftline.model.calls import Appended, Looked, ReadReply
 from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError
 from raftline.model.limits import (
-    BATCH_BYTES_MAX,
     OFFSET_MAX,
+    PRODUCER_NAME_CHARS_MAX,
     READ_BYTES_DEFAULT,
     WAIT_MS_MAX,
 )
+from raftline.model.priorities import parse_priority
 from raftline.model.records import open_batch, seal_batch
 from raftline.node.ports import Clock
 
-if TYPE_CHECKING:
-    from raftline.model.message import NewMessage
-
 MESSAGES_MAX = 10_000  # in one request or one JSON reply
 LIMIT_DEFAULT = 100
+PRODUCER_FIELD = b"raftline-producer"
+PRIORITY_FIELD = b"raftline-priority"
+DEDUP_FIELD = b"raftline-dedup-key"
 
 
 class Publish(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a publish."""
 
     messages: list[NewItem]
-
-
-class Result(msgspec.Struct, gc=False):
-    """What became of one message."""
-
-    id: str | None
-    partition: int | None
-    offset: int | None
-    error: dict[str, Any] | None = None
+    producer: str = ""  # who sends, for the messages' timelines
 
 
 _publish_decoder = msgspec.json.Decoder(Publish)
@@ -94,16 +77,23 @@ class MessageRoutes:
     def publish(self, exchange: Exchange, request: Request) -> None:
         """Store messages given as JSON."""
         try:
-            items = _publish_decoder.decode(request.body).messages
+            body = _publish_decoder.decode(request.body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             hint = 'the body is {"messages": [{"value": "...", "key": "..."}]}'
             raise InvalidArgument(str(error), hint) from error
+        items = body.messages
+        producer = body.producer or request.fields.text(PRODUCER_FIELD)
+        if len(producer) > PRODUCER_NAME_CHARS_MAX:
+            raise OverLimit(
+                "characters of a producer's name", len(producer), PRODUCER_NAME_CHARS_MAX
+            )
         if not items:
             raise InvalidArgument("there are no messages", 'send {"messages": [{"value": "..."}]}')
         if len(items) > MESSAGES_MAX:
             raise OverLimit("messages in one request", len(items), MESSAGES_MAX)
         partition = request.partition if "partition" in request.params else None
-        _Publication(self, exchange, request, items, partition).start()
+        publication = Publication(self, exchange, request.topic, request.timeout_ms)
+        publication.start(items, partition, producer)
 
     def read(self, exchange: Exchange, request: Request) -> None:
         """Read messages from an offset on, as JSON or as stored batches."""
@@ -181,14 +171,28 @@ class MessageRoutes:
         if not request.carries(replies.BATCH):
             return None
         partition = request.partition if "partition" in request.params else ANY_PARTITION
-        return AppendBatches(
+        priority, dedup_key = self._beside(request)
+        kind = SidedBatches if priority or dedup_key is not None else AppendBatches
+        batches = kind(
             self._calls,
             self._finder,
             request.topic,
             partition,
             request.timeout_ms,
             self._batch_bytes_max,
-        ).run
+        )
+        batches.priority, batches.dedup_key = priority, dedup_key
+        return batches.run
+
+    def _beside(self, request: Request) -> tuple[int, bytes | None]:
+        """Return priority and dedup key of sealed batches, from the fields of the head."""
+        priority, dedup_key = request.fields.text(PRIORITY_FIELD), None
+        if DEDUP_FIELD in request.fields.values:
+            dedup_key = check_dedup_key(request.fields.values[DEDUP_FIELD])
+        if not priority:
+            return 0, dedup_key
+        lanes = int(self._calls.settings_of(request.topic)["lanes"])
+        return parse_priority(priority, lanes), dedup_key
 
     # -- what a publication needs
 
@@ -196,166 +200,39 @@ class MessageRoutes:
         """Return the time for messages that come without one."""
         return self._clock.wall_ms()
 
-    def choose(self, publication: "_Publication", keys: list[bytes | None]) -> None:
-        """Choose partitions for ``keys``; ``publication`` hears them."""
-        self._finder.choose(
-            publication.topic, keys, publication.timeout_ms, publication.partitions_chosen
-        )
+    def mono_ms(self) -> float:
+        """Return the time that timeouts go by."""
+        return self._clock.mono_ms()
 
-    def append(self, publication: "_Publication", batches: "list[_Group]") -> None:
-        """Send the batches; ``publication`` hears all answers together."""
-        gather = Gather(len(batches), publication.answered)
-        for slot, group in enumerate(batches):
-            take = gather.taker(slot)
-            try:
-                batch = seal_batch(group.messages)
-                info = check_batch(batch, bytes_max=self._batch_bytes_max)
-            except RaftlineError as error:
-                take(error)
-                continue
-            self._calls.append(
-                publication.topic, group.partition, batch, info, publication.timeout_ms, take
-            )
+    def settings_of(self, topic: str) -> Settings:
+        """Return a way to the topic's settings."""
+        return lambda: self._calls.settings_of(topic)
 
-
-class _Group:
-    """Messages of one request that go into one batch."""
-
-    __slots__ = ("bytes", "messages", "partition", "slots")
-
-    def __init__(self, partition: int) -> None:
-        self.partition = partition
-        self.slots: list[int] = []
-        self.messages: list[NewMessage] = []
-        self.bytes = 0
-
-
-class _Publication:
-    """One publish request from its items to its reply."""
-
-    __slots__ = (
-        "_exchange",
-        "_first_error",
-        "_fixed",
-        "_free",
-        "_groups",
-        "_items",
-        "_messages",
-        "_results",
-        "_routes",
-        "timeout_ms",
-        "topic",
-    )
-
-    def __init__(
+    def choose(
         self,
-        routes: MessageRoutes,
-        exchange: Exchange,
-        request: Request,
-        items: list[NewItem],
-        partition: int | None,
+        topic: str,
+        keys: list[bytes | None],
+        timeout_ms: int,
+        done: Callable[[list[int] | RaftlineError], None],
     ) -> None:
-        self._routes = routes
-        self._exchange = exchange
-        self._items = items
-        self._fixed = partition
-        self._first_error: RaftlineError | None = None
-        self._messages: list[NewMessage | None] = []
-        self._results: list[Result] = [Result(None, None, None) for _ in items]
-        self._free: list[int] = []  # slots whose partition must be chosen
-        self._groups: list[_Group] = []
-        self.topic = request.topic
-        self.timeout_ms = request.timeout_ms
+        """Choose a partition for each key."""
+        self._finder.choose(topic, keys, timeout_ms, done)
 
-    def start(self) -> None:
-        """Check every item, then choose partitions."""
-        now_ms = self._routes.wall_ms()
-        errors = 0
-        keys: list[bytes | None] = []
-        for slot, item in enumerate(self._items):
-            try:
-                message = to_message(item, now_ms)
-                partition = _partition(item, self._fixed)
-            except RaftlineError as error:
-                self._fail(slot, None, error)
-                self._messages.append(None)
-                errors += 1
-                continue
-            self._messages.append(message)
-            item.partition = partition
-            if partition is None:
-                self._free.append(slot)
-                keys.append(message[0])
-        if errors == len(self._items):
-            self._reply()
-        elif keys:
-            self._routes.choose(self, keys)
-        else:
-            self._send()
-
-    def partitions_chosen(self, chosen: list[int] | RaftlineError) -> None:
-        """Take the partitions for the items that named none."""
-        if isinstance(chosen, RaftlineError):
-            self._exchange.fail(chosen)
+    def append(
+        self,
+        topic: str,
+        group: Group,
+        timeout_ms: int,
+        done: Callable[[Appended | RaftlineError], None],
+    ) -> None:
+        """Seal and store the messages of ``group``."""
+        try:
+            batch = seal_batch([draft.message for draft in group.drafts])
+            info = check_batch(batch, bytes_max=self._batch_bytes_max)
+        except RaftlineError as error:
+            done(error)
             return
-        for slot, partition in zip(self._free, chosen, strict=True):
-            self._items[slot].partition = partition
-        self._exchange.guard(self._send)
-
-    def answered(self, answers: list[Appended | RaftlineError]) -> None:
-        """Take the node's answers, one per batch."""
-        self._exchange.guard(self._take, answers)
-
-    def _take(self, answers: list[Appended | RaftlineError]) -> None:
-        for group, answer in zip(self._groups, answers, strict=True):
-            if isinstance(answer, RaftlineError):
-                for slot in group.slots:
-                    self._fail(slot, group.partition, answer)
-                continue
-            for delta, slot in enumerate(group.slots):
-                offset = answer.base_offset + delta
-                result = self._results[slot]
-                result.id = message_id(self.topic, answer.partition, offset)
-                result.partition, result.offset = answer.partition, offset
-        self._reply()
-
-    def _send(self) -> None:
-        open_groups: dict[int, _Group] = {}
-        for slot, (item, message) in enumerate(zip(self._items, self._messages, strict=True)):
-            if message is None or item.partition is None:
-                continue
-            size = size_of(message)
-            group = open_groups.get(item.partition)
-            if group is None or group.bytes + size > BATCH_BYTES_MAX // 2:
-                group = open_groups[item.partition] = _Group(item.partition)
-                self._groups.append(group)
-            group.slots.append(slot)
-            group.messages.append(message)
-            group.bytes += size
-        self._routes.append(self, self._groups)
-
-    def _fail(self, slot: int, partition: int | None, error: RaftlineError) -> None:
-        self._results[slot] = Result(None, partition, None, replies.error_body(error))
-        self._first_error = self._first_error or error
-
-    def _reply(self) -> None:
-        body: dict[str, Any] = {"results": self._results}
-        error = self._first_error
-        if error is None or any(result.error is None for result in self._results):
-            self._exchange.json(body)
-        else:
-            self._exchange.json({"error": replies.error_body(error), **body}, row_of(error).http)
-
-
-def _partition(item: NewItem, fixed: int | None) -> int | None:
-    partition = item.partition
-    if partition is None:
-        return fixed
-    if partition < 0:
-        raise InvalidArgument(f"partition {partition} is below 0", "leave it out to have it chosen")
-    if fixed is not None and fixed != partition:
-        raise InvalidArgument(f"the message says partition {partition}, the path {fixed}")
-    return partition
+        self._calls.append(topic, group.partition, batch, info, timeout_ms, done, group.side())
 
 
 def _place(offset: int, timestamp_ms: int, commit_end: int) -> dict[str, int]:

@@ -1,0 +1,334 @@
+"""One publish request from its items to its reply.
+
+Every message has its own result, so one that is refused does not hold up the others. Messages are
+grouped by partition and sealed into batches; a batch keeps their order, its side car says which
+have a priority or a dedup key.
+
+A batch in which a dedup key is remembered is refused whole: its duplicates are answered with the
+id of the first message, the rest is sealed again and sent. Equal dedup keys inside a request are
+one message.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from raftline.gateways.error_table import row_of
+from raftline.gateways.http import replies
+from raftline.gateways.http.batches import Gather
+from raftline.gateways.http.connection import Exchange
+from raftline.gateways.http.items import NewItem, check_headers, size_of, to_message
+from raftline.gateways.http.wanted import (
+    NOTHING,
+    NOW,
+    PRIORITY_HEADER,
+    PRODUCER_HEADER,
+    Settings,
+    Wanted,
+    wanted_of,
+)
+from raftline.gateways.message_ids import message_id, waiting_id
+from raftline.machines.partition.side_car import SideCar
+from raftline.model.calls import Appended
+from raftline.model.errors import DuplicateKey, InvalidArgument, RaftlineError, TimedOut
+from raftline.model.limits import BATCH_BYTES_MAX
+from raftline.model.message import Header, NewMessage
+
+GROUP_BYTES_MAX = BATCH_BYTES_MAX // 2
+
+
+class Result(msgspec.Struct):
+    """What became of one message."""
+
+    id: str | None
+    partition: int | None
+    offset: int | None
+    error: dict[str, Any] | None = None
+    duplicate: bool | UnsetType = UNSET  # of an earlier message with the dedup key: its id is here
+    priority: int | UnsetType = UNSET
+    delayed: bool | UnsetType = UNSET
+    deliverAt: str | UnsetType = UNSET  # noqa: N815
+
+
+class Draft:
+    """A sound message on its way into a batch."""
+
+    __slots__ = ("message", "partition", "slot", "wanted")
+
+    def __init__(
+        self, slot: int, message: NewMessage, partition: int | None, wanted: Wanted
+    ) -> None:
+        self.slot = slot
+        self.message = message
+        self.partition = partition
+        self.wanted = wanted
+
+
+class Group:
+    """Messages that go into one batch."""
+
+    __slots__ = ("_bytes", "drafts", "partition")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.drafts: list[Draft] = []
+        self._bytes = 0
+
+    def takes(self, draft: Draft) -> bool:
+        """Take a message in if there is room."""
+        size = size_of(draft.message)
+        if self.drafts and self._bytes + size > GROUP_BYTES_MAX:
+            return False
+        self.drafts.append(draft)
+        self._bytes += size
+        return True
+
+    def side(self) -> SideCar | None:
+        """Return the side car of the batch; None if no message wants anything."""
+        runs: list[tuple[int, int, int]] = []
+        keys: list[tuple[int, bytes]] = []
+        for delta, draft in enumerate(self.drafts):
+            wanted = draft.wanted
+            if wanted is NOTHING:
+                continue
+            priority = wanted.priority
+            if priority and runs and runs[-1][1:] == (delta, priority):
+                runs[-1] = (runs[-1][0], delta + 1, priority)
+            elif priority:
+                runs.append((delta, delta + 1, priority))
+            if wanted.key_hash is not None:
+                keys.append((delta, wanted.key_hash))
+        return SideCar(tuple(runs), tuple(keys)) if runs or keys else None
+
+
+class Publisher(Protocol):
+    """What a publication needs of the routes."""
+
+    def wall_ms(self) -> int:
+        """Return the time for messages that come without one."""
+        ...
+
+    def mono_ms(self) -> float:
+        """Return the time that timeouts go by."""
+        ...
+
+    def settings_of(self, topic: str) -> Settings:
+        """Return a way to the topic's settings."""
+        ...
+
+    def choose(
+        self,
+        topic: str,
+        keys: list[bytes | None],
+        timeout_ms: int,
+        done: Callable[[list[int] | RaftlineError], None],
+    ) -> None:
+        """Choose a partition for each key."""
+        ...
+
+    def append(
+        self,
+        topic: str,
+        group: Group,
+        timeout_ms: int,
+        done: Callable[[Appended | RaftlineError], None],
+    ) -> None:
+        """Seal and store the messages of ``group``."""
+        ...
+
+
+class Publication:
+    """The way of one request."""
+
+    __slots__ = (
+        "_copies",
+        "_deadline",
+        "_drafts",
+        "_exchange",
+        "_first_error",
+        "_publisher",
+        "_results",
+        "_timeout_ms",
+        "_topic",
+    )
+
+    def __init__(
+        self, publisher: Publisher, exchange: Exchange, topic: str, timeout_ms: int
+    ) -> None:
+        self._publisher = publisher
+        self._exchange = exchange
+        self._topic = topic
+        self._timeout_ms = timeout_ms
+        self._deadline = publisher.mono_ms() + timeout_ms
+        self._first_error: RaftlineError | None = None
+        self._results: list[Result] = []
+        self._drafts: list[Draft] = []
+        self._copies: list[tuple[int, int]] = []  # slot, slot of the same dedup key before it
+
+    def start(self, items: list[NewItem], fixed: int | None, producer: str) -> None:
+        """Check every item, then choose partitions."""
+        self._results = [Result(None, None, None) for _ in items]
+        now_ms = self._publisher.wall_ms()
+        settings = self._publisher.settings_of(self._topic)
+        extra: list[Header] = [(PRODUCER_HEADER, producer.encode())] if producer else []
+        for slot, item in enumerate(items):
+            try:
+                wanted = wanted_of(item, settings, now_ms)
+                if wanted.due_ms != NOW:
+                    raise InvalidArgument("delays are not served yet", "send without delay")
+                message = _with_headers(to_message(item, now_ms), extra, wanted)
+                draft = Draft(slot, message, partition_of_item(item, fixed), wanted)
+            except RaftlineError as error:
+                self._fail(slot, None, error)
+                continue
+            self._drafts.append(draft)
+        free = [draft for draft in self._drafts if draft.partition is None]
+        if free:
+            keys = [_choosing_key(draft) for draft in free]
+            self._publisher.choose(
+                self._topic, keys, self._timeout_ms, lambda chosen: self._chosen(free, chosen)
+            )
+        else:
+            self._send_all()
+
+    def _chosen(self, free: list[Draft], chosen: list[int] | RaftlineError) -> None:
+        if isinstance(chosen, RaftlineError):
+            self._exchange.fail(chosen)
+            return
+        for draft, partition in zip(free, chosen, strict=True):
+            draft.partition = partition
+        self._exchange.guard(self._send_all)
+
+    def _send_all(self) -> None:
+        """Send each dedup key once."""
+        firsts: dict[tuple[int | None, bytes], int] = {}
+        once: list[Draft] = []
+        for draft in self._drafts:
+            key_hash = draft.wanted.key_hash
+            if key_hash is not None:
+                first = firsts.setdefault((draft.partition, key_hash), draft.slot)
+                if first != draft.slot:
+                    self._copies.append((draft.slot, first))
+                    continue
+            once.append(draft)
+        self._send(once)
+
+    def _send(self, drafts: list[Draft]) -> None:
+        left_ms = min(self._timeout_ms, int(self._deadline - self._publisher.mono_ms()) + 1)
+        if drafts and left_ms <= 0:
+            late = TimedOut(f"publishing to {self._topic}", self._timeout_ms)
+            for draft in drafts:
+                self._fail(draft.slot, draft.partition, late)
+            drafts = []
+        if not drafts:
+            self._reply()
+            return
+        groups = _groups(drafts)
+        gather = Gather(len(groups), lambda answers: self._answered(groups, answers))
+        for at, group in enumerate(groups):
+            self._publisher.append(self._topic, group, left_ms, gather.taker(at))
+
+    def _answered(self, groups: list[Group], answers: list[Appended | RaftlineError]) -> None:
+        self._exchange.guard(self._take, groups, answers)
+
+    def _take(self, groups: list[Group], answers: list[Appended | RaftlineError]) -> None:
+        """Take the node's answers; what was refused for its neighbours goes again."""
+        again: list[Draft] = []
+        for group, answer in zip(groups, answers, strict=True):
+            if isinstance(answer, DuplicateKey):
+                again += self._take_duplicates(group, answer)
+            elif isinstance(answer, RaftlineError):
+                for draft in group.drafts:
+                    self._fail(draft.slot, group.partition, answer)
+            else:
+                for delta, draft in enumerate(group.drafts):
+                    self._place(draft.slot, answer.partition, answer.base_offset + delta)
+                    if draft.wanted.priority:
+                        self._results[draft.slot].priority = draft.wanted.priority
+        self._send(again)
+
+    def _take_duplicates(self, group: Group, refusal: DuplicateKey) -> list[Draft]:
+        """Give duplicates the ids of their first messages; return the others."""
+        firsts = dict(refusal.firsts)
+        again: list[Draft] = []
+        for delta, draft in enumerate(group.drafts):
+            first = firsts.get(delta)
+            if first is None:
+                again.append(draft)
+            else:
+                self._place(draft.slot, group.partition, first)
+                self._results[draft.slot].duplicate = True
+        return again
+
+    def _place(self, slot: int, partition: int, first: int) -> None:
+        """Note where a message is: an offset, or -n for the waiting message number n."""
+        result = self._results[slot]
+        result.partition = partition
+        if first >= 0:
+            result.id, result.offset = message_id(self._topic, partition, first), first
+        else:
+            result.id = waiting_id(self._topic, partition, -first)
+
+    def _fail(self, slot: int, partition: int | None, error: RaftlineError) -> None:
+        self._results[slot] = Result(None, partition, None, replies.error_body(error))
+        self._first_error = self._first_error or error
+
+    def _reply(self) -> None:
+        for slot, first in self._copies:
+            result = msgspec.structs.replace(self._results[first])
+            if result.error is None:
+                result.duplicate = True
+            self._results[slot] = result
+        body: dict[str, Any] = {"results": self._results}
+        error = self._first_error
+        if error is None or any(result.error is None for result in self._results):
+            self._exchange.json(body)
+        else:
+            self._exchange.json({"error": replies.error_body(error), **body}, row_of(error).http)
+
+
+def partition_of_item(item: NewItem, fixed: int | None) -> int | None:
+    """Return the partition that item or path name; None if neither does."""
+    partition = item.partition
+    if partition is None:
+        return fixed
+    if partition < 0:
+        raise InvalidArgument(f"partition {partition} is below 0", "leave it out to have it chosen")
+    if fixed is not None and fixed != partition:
+        raise InvalidArgument(f"the message says partition {partition}, the path {fixed}")
+    return partition
+
+
+def _choosing_key(draft: Draft) -> bytes | None:
+    """Return what chooses the partition: the key, else the dedup key, so that repeats meet."""
+    key = draft.message[0]
+    return draft.wanted.dedup_key if key is None else key
+
+
+def _groups(drafts: list[Draft]) -> list[Group]:
+    """Put messages together by partition, in their order."""
+    groups: list[Group] = []
+    latest: dict[int, Group] = {}
+    for draft in drafts:
+        assert draft.partition is not None
+        group = latest.get(draft.partition)
+        if group is None or not group.takes(draft):
+            group = latest[draft.partition] = Group(draft.partition)
+            group.takes(draft)
+            groups.append(group)
+    return groups
+
+
+def _with_headers(message: NewMessage, extra: list[Header], wanted: Wanted) -> NewMessage:
+    """Add what readers of the log should know."""
+    if wanted.priority:
+        extra = [*extra, (PRIORITY_HEADER, b"%d" % wanted.priority)]
+    if not extra:
+        return message
+    key, value, headers, timestamp_ms = message
+    added = [name for name, _ in extra]
+    headers = [*(header for header in headers if header[0] not in added), *extra]
+    check_headers(headers)
+    return key, value, headers, timestamp_ms

@@ -1,0 +1,85 @@
+"""What a message asks for besides being stored: a priority, a later time, to be stored once."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from raftline.gateways.http.items import NewItem
+from raftline.gateways.moments import parse_moment_ms
+from raftline.machines.partition.side_car import hash_key
+from raftline.model.errors import InvalidArgument, OverLimit
+from raftline.model.limits import DEDUP_KEY_BYTES_MAX
+from raftline.model.priorities import parse_priority
+from raftline.model.settings import Value, parse_duration_ms
+
+NOW = -1
+PRIORITY_HEADER = "raftline-priority"  # so that raw reads show it too
+PRODUCER_HEADER = "raftline-producer"
+
+Settings = Callable[[], Mapping[str, Value]]
+
+
+class Wanted(msgspec.Struct, frozen=True, gc=False):
+    """The wishes of one message, checked."""
+
+    priority: int = 0
+    due_ms: int = NOW
+    dedup_key: bytes | None = None
+    key_hash: bytes | None = None  # None: not to be remembered
+
+
+NOTHING = Wanted()
+
+
+def wanted_of(item: NewItem, settings: Settings, now_ms: int) -> Wanted:
+    """Return what ``item`` asks for; ``settings`` are its topic's.
+
+    Raises:
+        InvalidArgument: it cannot have that.
+    """
+    if (
+        item.priority is None
+        and item.delay is None
+        and item.deliverAt is None
+        and item.deliver_at is None
+        and item.dedup_key is None
+    ):
+        return NOTHING
+    topic = settings()
+    priority = 0 if item.priority is None else parse_priority(item.priority, int(topic["lanes"]))
+    due_ms = _due_ms(item, int(topic["delay_ms_max"]), now_ms)
+    if item.dedup_key is None:
+        return Wanted(priority, due_ms)
+    dedup_key = check_dedup_key(item.dedup_key.encode())
+    key_hash = hash_key(dedup_key) if topic["dedup_ms"] else None
+    return Wanted(priority, due_ms, dedup_key, key_hash)
+
+
+def check_dedup_key(dedup_key: bytes) -> bytes:
+    """Return the key if it can be one. Raises InvalidArgument, OverLimit."""
+    if not dedup_key:
+        raise InvalidArgument("the dedup key is empty", "leave it out, or give it a text")
+    if len(dedup_key) > DEDUP_KEY_BYTES_MAX:
+        raise OverLimit("bytes of a dedup key", len(dedup_key), DEDUP_KEY_BYTES_MAX)
+    return dedup_key
+
+
+def _due_ms(item: NewItem, delay_ms_max: int, now_ms: int) -> int:
+    """Return when the message is due, NOW if at once."""
+    moment = item.deliverAt if item.deliver_at is None else item.deliver_at
+    if item.deliverAt is not None and item.deliver_at is not None:
+        raise InvalidArgument("deliverAt and deliver_at are both there", "send one of them")
+    if item.delay is not None and moment is not None:
+        raise InvalidArgument("delay and deliverAt are both there", "send one of them")
+    if item.delay is not None:
+        delay_ms = item.delay if isinstance(item.delay, int) else parse_duration_ms(item.delay)
+    elif moment is not None:
+        delay_ms = max(0, parse_moment_ms("deliverAt", moment) - now_ms)
+    else:
+        return NOW
+    if not 0 <= delay_ms <= delay_ms_max:
+        raise InvalidArgument(
+            f"a delay of {delay_ms} ms is out of bounds",
+            f"at most {delay_ms_max} ms here (topic setting delay_ms_max); nothing was stored",
+        )
+    return now_ms + delay_ms if delay_ms else NOW
