@@ -2,6 +2,8 @@
 
 import msgspec
 
+from raftline.model.errors import ErrorWire
+
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
     """The batch is committed: on the disks of a majority."""
@@ -13,6 +15,24 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     duplicate: bool = False  # an earlier send of the same sequence; base_offset is the first one's
     log_start: int = 0
     term: int = 0
+
+
+class NewWaiting(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message that is to wait: a sealed batch of it alone, and until when."""
+
+    batch: bytes
+    due_ms: int  # log time; negative: so many milliseconds after it is stored
+    priority: int = 0
+    dedup: bytes = b""  # hash of its dedup key (side_car.hash_key)
+
+
+class Scheduled(msgspec.Struct, frozen=True):
+    """Messages wait now, each under its number; 0 for those in ``refusals``."""
+
+    numbers: list[int]
+    partition: int
+    at_ms: int
+    refusals: dict[int, ErrorWire] = {}  # place of a message -> why nothing of it is stored
 
 
 class ReadReply(msgspec.Struct, frozen=True):
