@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import appends, failover, standing
+from bench import appends, deliveries, failover, standing
 from bench.figures import Figure, Report
 from bench.machine import describe, measure_sync
 from bench.report import page, table
@@ -31,6 +31,7 @@ SCENARIOS: dict[str, Scenario] = {
     "connections": appends.connections,
     "batches": appends.batches,
     "sustained": appends.sustained,
+    "workers": deliveries.workers,
     "failover": failover.failover,
     "idle": standing.idle,
     "start": standing.cold_start,

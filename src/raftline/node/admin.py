@@ -17,6 +17,7 @@ from raftline.machines.catalog.commands import (
     DropNode,
     LeaveNode,
     MoveReplica,
+    PlaceCoordination,
     ReplaceNode,
     ReplaceReplica,
     SetTopic,
@@ -39,6 +40,7 @@ from raftline.node.catalog import CatalogHost
 from raftline.node.partition import Applied, CommandProposal, PartitionHost
 from raftline.node.remote import VERB_COMMAND, Answer, Reply
 from raftline.node.replica import Replica
+from raftline.node.state_host import StateHost
 
 if TYPE_CHECKING:
     from raftline.node.node import Node
@@ -226,11 +228,11 @@ class Admin:
             row = host.machine.topics[_text(arguments, "name")]
             reply(_pack({"index": replica.applied_index, "name": row.name, "uuid": row.uuid}))
             return
+        proposal = self._proposal(replica, timeout_ms, reply)
         if name == "shard.mark":
-            command = host.mark_command()
+            host.mark(proposal)
         else:
-            command = self._build(host, name, arguments, replica.time.stamp())
-        host.propose(command, self._proposal(replica, timeout_ms, reply))
+            host.propose(self._build(host, name, arguments, replica.time.stamp()), proposal)
 
     @staticmethod
     def _already(host: CatalogHost, arguments: Arguments) -> bool:
@@ -269,6 +271,8 @@ class Admin:
                     ReplicaId(_number(arguments, "seen")),
                     at_ms,
                 )
+            case "groups.place":
+                return PlaceCoordination(ShardId(_number(arguments, "shard")), at_ms)
             case "producers.allocate":
                 return AllocateProducers(PRODUCER_BLOCK, at_ms)
             case _:
@@ -302,8 +306,12 @@ class Admin:
             reply(_pack(self._transfer(replica, arguments)))
             return
         host = replica.host
-        assert isinstance(host, PartitionHost)
         proposal = self._proposal(replica, timeout_ms, reply)
+        if isinstance(host, StateHost) and name == "shard.mark":
+            host.mark(proposal)
+            return
+        if not isinstance(host, PartitionHost):
+            raise InvalidArgument(f"{replica.name} holds no messages")
         if name == "topic.trim":
             host.command(Trim(_number(arguments, "offset"), replica.time.stamp()), proposal)
         elif name == "shard.mark":

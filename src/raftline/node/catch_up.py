@@ -26,11 +26,11 @@ import msgspec
 from raftline.machines.partition.machine import PartitionMachine
 from raftline.model.errors import RaftlineError
 from raftline.model.ids import ReplicaId, node_of
-from raftline.node.catalog import CatalogHost
 from raftline.node.giving import CHUNK_BYTES, Fetch, Fetched, FetchState, SnapshotResult
 from raftline.node.partition import SIDE_START, Offer, PartitionHost
 from raftline.node.remote import VERB_FETCH, VERB_FETCH_STATE, VERB_SNAPSHOT_FAILED, Answer
 from raftline.node.replica import Replica, Start
+from raftline.node.state_host import StateHost
 from raftline.raft.rpc import Entry, HardState, Rpc, Snapshot
 from raftline.storage.checkpoint import Checkpoint, write_checkpoint
 from raftline.storage.log import PartitionLog
@@ -336,9 +336,9 @@ class CatchUp:
                 partition=identity.partition,
             )
         else:
-            assert isinstance(host, CatalogHost)
-            fresh = node.new_catalog_host()
-            fresh.machine.restore(state)
+            assert isinstance(host, StateHost)
+            fresh = host.fresh()
+            fresh.restore(state)
             build = lambda: head  # noqa: E731
         directory = host.directory
 
@@ -359,7 +359,7 @@ class CatchUp:
 
         node.segments.run(job, done)
 
-    def _go_on(self, fresh: PartitionHost | CatalogHost, made: Checkpoint) -> None:
+    def _go_on(self, fresh: PartitionHost | StateHost, made: Checkpoint) -> None:
         replica = self.replica
         hard = replica.hard_state
         entries = self._acknowledged(made)

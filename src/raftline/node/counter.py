@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from raftline.machines.delivery.commands import Policy
+from raftline.machines.delivery.selection import Chooser
 from raftline.model.calls import Received
 from raftline.model.errors import RaftlineError
 from raftline.model.intervals import IntervalSet
@@ -72,8 +73,6 @@ class Counter:
         self.parked: deque[Receiver] = deque()
         self.opening = False
         self._reserved = IntervalSet()
-        from raftline.machines.delivery.selection import Chooser
-
         self._chooser = Chooser(settings.priorities, settings.bound_ms)
 
     # ------------------------------------------------------------------ policy

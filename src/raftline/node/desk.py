@@ -222,9 +222,7 @@ class Desk:
 
         def opened(outcomes: Sequence[Outcome] | RaftlineError) -> None:
             counter.opening = False
-            refusal = outcomes if isinstance(outcomes, RaftlineError) else None
-            if refusal is None and isinstance(outcomes[0], Refused):  # type: ignore[index]
-                refusal = outcomes[0].error()  # type: ignore[index]
+            refusal = _refusal(outcomes)
             if refusal is not None:
                 for parked in counter.take_all():
                     parked.done(refusal)
@@ -402,7 +400,9 @@ class _Reading:
             if found is None:
                 host.read_cold(start, max(1, self._left), spans[self._row + 1], self._took)
                 return
-            self._take(b"".join(found))
+            # The last batch may reach past the span: then it is read by itself.
+            piece = b"".join(found) or b"".join(host.log.read_tail(start, 1) or ())
+            self._take(piece)
         self._finish()
 
     def _took(self, reply: ReadReply | RaftlineError) -> None:
@@ -410,8 +410,12 @@ class _Reading:
             self._counter.release(self._spans)
             self._receiver.done(reply)
             return
-        self._take(reply.batches)
-        self.next()
+        if reply.batches:
+            self._take(reply.batches)
+            self.next()
+        else:  # the batch reaches past the span: read it by itself
+            start = self._covered.first_gap(self._spans[self._row])
+            self._desk.host.read_cold(start, 1, self._desk.host.log.log_end, self._took)
 
     def _take(self, piece: bytes) -> None:
         start, _ = split_batches(piece)[-1]
@@ -445,6 +449,13 @@ def _cut(
         if cut < stop:
             rest += (cut, stop, attempt, generation)
     return got, rest, None if keys is None else keys[:count]
+
+
+def _refusal(outcomes: Sequence[Outcome] | RaftlineError) -> RaftlineError | None:
+    """Return why the only command of a call was refused, if it was."""
+    if isinstance(outcomes, RaftlineError):
+        return outcomes
+    return outcomes[0].error() if isinstance(outcomes[0], Refused) else None
 
 
 def _nobody(_: Sequence[Outcome] | RaftlineError) -> None:

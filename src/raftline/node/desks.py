@@ -116,7 +116,7 @@ class Desks:
         if desk is not None and not (replica.is_leader and desk.term == replica.raft.term):
             host.desk = None
             desk.close()
-        if replica.is_leader and host.desk is None and getattr(host.machine, "delivery", None):
+        if replica.is_leader and host.desk is None and host.machine.delivery.groups:
             self.of(replica)
 
     def settings_changed(self) -> None:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from raftline.model.errors import NotReady
-from raftline.node.catalog import CatalogHost
 from raftline.node.partition import PartitionHost
 from raftline.node.remote import VERB_FETCH, VERB_FETCH_STATE, VERB_SNAPSHOT_FAILED, Reply
 from raftline.node.replica import Replica
+from raftline.node.state_host import StateHost
 from raftline.raft.progress import ProgressState
 from raftline.storage.log_words import CHAIN_UNKNOWN, DamagedRange
 
@@ -171,7 +171,7 @@ class Giving:
         replica = self._node.shards.get(fetch.shard)
         host = replica.host if replica is not None else None
         state = None
-        if isinstance(host, PartitionHost | CatalogHost):
+        if isinstance(host, PartitionHost | StateHost):
             state = host.offered_state(fetch.index)
         if state is None:
             reply(NotReady(f"there is no offer at {fetch.index} any more"))

@@ -33,11 +33,14 @@ from raftline.node.admissions import Admissions
 from raftline.node.calls import NodeCalls
 from raftline.node.catalog import CatalogHost
 from raftline.node.catch_up import CatchUps
+from raftline.node.dead_letters import DeadLetters
+from raftline.node.dead_questions import DeadQuestions
 from raftline.node.desks import Desks
 from raftline.node.elections import Elections
 from raftline.node.founding import AdmitRequest, Founding
 from raftline.node.giving import Giving
 from raftline.node.identity import Identity, load_identity, not_ours
+from raftline.node.letters import Letters
 from raftline.node.log_time import ClusterTime
 from raftline.node.partition import Applied, CommandProposal
 from raftline.node.peers import Peers
@@ -57,6 +60,7 @@ from raftline.node.status import StatusPages
 from raftline.node.turn import Turn
 from raftline.node.upkeep import Upkeep
 from raftline.node.verifier import Verifier
+from raftline.node.work_groups import WorkGroupQuestions
 from raftline.raft.rpc import RpcKind
 from raftline.storage.checkpoint import CheckpointRefused
 from raftline.storage.files import Disk
@@ -244,7 +248,11 @@ class Node(NodeCalls):
         self.verifier = Verifier(self)
         self.questions = Questions(self)
         self.desks = Desks(self)
+        WorkGroupQuestions(self)
         self.pieces = Pieces(self)
+        self.dead_letters = DeadLetters(self)
+        self.letters = Letters(self)
+        self.dead_questions = DeadQuestions(self)
         self.recovery = Recovery(self)
         self.status_pages = StatusPages(self)
         self.founding = Founding(
@@ -266,6 +274,8 @@ class Node(NodeCalls):
             self.questions,
             self.desks,
             self.pieces,
+            self.letters,
+            self.dead_questions,
             self.giving,
             self.repairs,
             self.recovery,

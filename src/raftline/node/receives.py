@@ -56,7 +56,7 @@ class SpreadReceive:
         if isinstance(first, RaftlineError):
             self._done(first)
             return
-        shards = list(self._node.catalog_machine.topics[self._topic].shards)
+        shards: list[int] = list(self._node.catalog_machine.topics[self._topic].shards)
         turn = self._desks.next_turn(self._topic) % len(shards)
         self._shards = shards[turn:] + shards[:turn]
         self._look(0)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from raftline.machines.partition.commands import APPEND_TAG, Trim
+from raftline.machines.partition.streams import STREAM_TAG
 from raftline.model.errors import (
     DiskFull,
     RaftlineError,
@@ -32,6 +33,7 @@ from raftline.transport.rpcs import (
 if TYPE_CHECKING:
     from raftline.node.node import Node
 
+STORING_TAGS = (APPEND_TAG, STREAM_TAG)
 EXPIRE_MS = 50
 HAND_OVER_MS = 3_000  # between two tries to give all leaderships away
 HOUSEKEEPING_MS = 200
@@ -180,6 +182,7 @@ class Upkeep:
             if replica.is_leader and not replica.is_closed:
                 self._node.seats.mend(replica)
                 self._node.giving.watch(replica, now)
+                self._node.dead_letters.look_after(replica)
         self._relieve_wal()
         self._node.segments.release_wal()
         self._node.seats.confirm()
@@ -260,7 +263,7 @@ class Upkeep:
         floor = self._node.settings.log.free_ratio_min * self.total_bytes
         if self.free_bytes >= floor / 2 and not self._node.segments.disk_full:
             return True
-        return not any(entry.data and entry.data[0] == APPEND_TAG for entry in entries)
+        return not any(entry.data and entry.data[0] in STORING_TAGS for entry in entries)
 
     def admission(self, replica: Replica) -> RaftlineError | None:
         """Refuse an append that would find no room: here, or on a majority of the replicas."""
@@ -313,5 +316,8 @@ class Upkeep:
             start = host.log.retention_start(
                 now_ms - age if age >= 0 else None, size if size >= 0 else None
             )
+            pin = host.machine.delivery.pin()  # the dead-letter topic does not have it yet
+            if pin is not None:
+                start = min(start, pin)
             if start > host.log.log_start:
                 host.command(Trim(start, now_ms), self._node.proposal(lambda _: None))

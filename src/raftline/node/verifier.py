@@ -13,10 +13,10 @@ import msgspec
 from raftline.model.calls import ReplicaDigest, Verified, VerifiedShard
 from raftline.model.errors import NotReady, RaftlineError
 from raftline.model.ids import ReplicaId, ShardId, node_of
-from raftline.node.catalog import CatalogHost
 from raftline.node.marks import Mark
 from raftline.node.partition import PartitionHost
 from raftline.node.remote import VERB_DIGEST, VERB_STATE, Answer, Reply
+from raftline.node.state_host import StateHost
 from raftline.storage.log_words import DamagedRange
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Verifier:
             reply(NotReady(f"shard {shard}: {why}"))
             return
         host = replica.host
-        assert isinstance(host, PartitionHost | CatalogHost)
+        assert isinstance(host, PartitionHost | StateHost)
         mark = host.marks.get(index)
         if mark is not None:
             reply(_pack(mark))

@@ -149,6 +149,8 @@ class WorkGroup:
             self.rows.remove(start, end)
         if old is not None:
             self._leave(piece)
+            if new is not None and state_of(new) == READY:
+                self.ready.add(start, end)  # it was READY before: an adopted nack
         if new is None:
             self._settle(start, end)
         elif new[KEY]:

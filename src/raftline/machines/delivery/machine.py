@@ -111,6 +111,8 @@ class DeliveryMachine:
 
     def freeze(self) -> Callable[[], bytes]:
         """Return what writes the state as it is now. It may be called in a lane."""
+        if not self.at_ms:
+            return bytes  # no entry was for us yet
         return freeze_delivery(self.at_ms, self.generation_next, self.groups, self.outbox)
 
     def snapshot(self) -> bytes:
@@ -124,9 +126,12 @@ class DeliveryMachine:
             NewerFormat: the snapshot is of a newer build.
         """
         self.outbox = Outbox()
+        if not data:
+            self.at_ms, self.generation_next, self.groups = 0, 0, {}
+            return
         self.at_ms, self.generation_next, self.groups = restore_delivery(data, self.outbox)
 
-    def check(self, log_start: int, next_offset: int) -> None:
+    def check(self, log_start: int = 0, next_offset: int = OFFSET_MAX) -> None:
         """Raise if an invariant is broken."""
         self.outbox.check()
         owed = {

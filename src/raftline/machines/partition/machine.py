@@ -22,7 +22,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from raftline.machines.delivery.commands import DELIVER_TAG, Deliver, decode_deliver
 from raftline.machines.delivery.lanes import Lanes
+from raftline.machines.delivery.machine import DeliveryMachine
+from raftline.machines.delivery.outcomes import Outcome as DeliveryOutcome
 from raftline.machines.machine import FEATURE_LEVEL, Refused, digest_of, refused, require_level
 from raftline.machines.partition.commands import (
     APPEND_TAG,
@@ -112,6 +115,12 @@ class FeatureLevelSet(msgspec.Struct, frozen=True):
     level: int
 
 
+class Delivered(msgspec.Struct, frozen=True):
+    """What became of delivery commands, one outcome each."""
+
+    outcomes: list[DeliveryOutcome]
+
+
 class LettersMarked(msgspec.Struct, frozen=True):
     """So many dead letters are done with that were not before."""
 
@@ -119,7 +128,14 @@ class LettersMarked(msgspec.Struct, frozen=True):
 
 
 Event = (
-    AppendedEntry | Trimmed | FeatureLevelSet | LettersMarked | Streamed | WaitingEvent | Refused
+    AppendedEntry
+    | Delivered
+    | Trimmed
+    | FeatureLevelSet
+    | LettersMarked
+    | Streamed
+    | WaitingEvent
+    | Refused
 )
 
 
@@ -141,6 +157,7 @@ class PartitionMachine:
     __slots__ = (
         "at_ms",
         "dedup",
+        "delivery",
         "feature_level",
         "lanes",
         "letters",
@@ -163,12 +180,14 @@ class PartitionMachine:
         self.streams = Streams()
         self.letters = Letters()
         self.waiting = Waiting()
+        self.delivery = DeliveryMachine()
         self.parts: NamedParts = (  # the order is part of the snapshot's bytes
             ("dedup", self.dedup),
             ("lanes", self.lanes),
             ("streams", self.streams),
             ("letters", self.letters),
             ("waiting", self.waiting),
+            ("delivery", self.delivery),
         )
 
     def apply(self, index: int, term: int, data: bytes) -> Sequence[Event]:
@@ -182,6 +201,8 @@ class PartitionMachine:
                 return self._apply_piece(index, term, data)
             if data[0] == WAITING_TAG:
                 return self._apply_waiting(index, term, decode_waiting(data))
+            if data[0] == DELIVER_TAG:
+                return (Delivered(self.apply_deliver(index, term, decode_deliver(data))),)
             command = decode_command(data)
         except Malformed as error:
             return (refused(CorruptBatch(str(error), f"in entry {index}")),)
@@ -213,14 +234,16 @@ class PartitionMachine:
                     outcomes.append(Duplicate(verdict) if isinstance(verdict, int) else verdict)
                     start += length  # P3
                     continue
+                if not sides:
+                    self.producers.stored(producer, epoch, sequence, count, offset, at_ms)
             if sides:
                 refusal = self._take_side(sides.get(len(outcomes)), offset, at_ms)
                 if refusal is not None:
                     outcomes.append(refusal)
                     start += length  # P3
                     continue
-            if producer != NO_PRODUCER:
-                self.producers.stored(producer, epoch, sequence, count, offset, at_ms)
+                if producer != NO_PRODUCER:
+                    self.producers.stored(producer, epoch, sequence, count, offset, at_ms)
             outcomes.append(offset)
             stored.append(StoredBatch(start, length, offset, count, max_timestamp))
             offset += count  # P1
@@ -283,6 +306,11 @@ class PartitionMachine:
 
         return self.waiting.schedule(command, at_ms, admit)
 
+    def apply_deliver(self, index: int, term: int, entry: Deliver) -> list[DeliveryOutcome]:
+        """Apply the delivery commands of one turn."""
+        self._advance(entry.at_ms)
+        return self.delivery.apply(term, index, entry, self.log_start, self.next_offset)
+
     def freeze(self) -> Freeze:
         """Hold the state as it is now; the callable joins its bytes, off the loop if need be."""
         join = freeze_parts(self.parts)
@@ -333,6 +361,7 @@ class PartitionMachine:
                 assert base_offset + count <= self.next_offset  # P1
         for _, part in self.parts:
             part.check()
+        self.delivery.check(self.log_start, self.next_offset)
 
     def digest(self) -> str:
         """Return a short text that is equal for equal states."""
@@ -373,10 +402,15 @@ class PartitionMachine:
         return None
 
     def _trim(self, command: Trim) -> Event:
-        self.log_start = Offset(max(self.log_start, min(command.log_start, self.next_offset)))
+        wanted = min(command.log_start, self.next_offset)
+        pin = self.delivery.pin()  # the dead-letter topic does not have it yet
+        if pin is not None:
+            wanted = min(wanted, pin)
+        self.log_start = Offset(max(self.log_start, wanted))
         self.lanes.trim(self.log_start)
         self.letters.trim(self.log_start)
         self.waiting.trim(self.log_start)
+        self.delivery.trim(self.log_start)
         return Trimmed(self.log_start)
 
     def _set_feature_level(self, command: SetFeatureLevel) -> Event:

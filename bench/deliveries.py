@@ -1,0 +1,104 @@
+"""Work groups: lease and ack by worker processes, and latency from send to receive."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from bench.cluster import BenchCluster, http_port, running
+from bench.figures import Figure, at_least
+from bench.processes import cpu_ns
+from bench.worker import WorkerResult, WorkerSpec
+
+TOPIC = "work"
+WORKERS = 8
+START_S = 1.2  # for the worker processes to come up
+
+
+def workers(work: Path, *, quick: bool) -> list[Figure]:
+    """Eight worker processes, 100 B, every message acked by itself."""
+    seconds = 0.5 if quick else 4.0
+    found: list[Figure] = []
+    for nodes, pipelined, blocking in ((1, 40_000, 10_000), (3, 25_000, None)):
+        with running(work / f"workers-{nodes}", nodes) as cluster:
+            cluster.create(TOPIC)
+            for form, goal in (("pipelined", pipelined), ("blocking", blocking)):
+                expected = (250_000 if form == "pipelined" else 40_000) * seconds / 2
+                fill(cluster, int(expected))
+                found += _rows(cluster, nodes, form, seconds, goal)
+            if not cluster.verify():
+                raise SystemExit("the replicas differ after the work")
+    return found
+
+
+def fill(cluster: BenchCluster, messages: int) -> None:
+    """Have at least so many messages waiting, in batches of 100."""
+    batches = messages // 100 + 1
+    seconds = max(0.2, batches / 5_000)
+    end = cluster.end_of(TOPIC)
+    while cluster.end_of(TOPIC) - end < messages:
+        cluster.load(TOPIC, messages=100, in_flight=8, seconds=seconds, warm_up_s=0.0)
+
+
+def _rows(
+    cluster: BenchCluster, nodes: int, form: str, seconds: float, goal: int | None
+) -> list[Figure]:
+    leader = cluster.leader_of(TOPIC)
+    begin_at = time.time() + START_S
+    specs = [
+        WorkerSpec(
+            port=http_port(leader),
+            topic=TOPIC,
+            group=form,
+            member=f"worker-{number}",
+            form=form,
+            begin_at=begin_at,
+            seconds=seconds,
+        )
+        for number in range(WORKERS)
+    ]
+    before = cpu_ns(leader.pid)
+    results = run_workers(specs)
+    cpu_s = (cpu_ns(leader.pid) - before) / 1e9
+    acks = sum(result.acks for result in results)
+    total = max(1, sum(result.acks_total for result in results))
+    lost = sum(result.lost for result in results)
+    if lost:
+        raise SystemExit(f"{lost} acks were refused without a fault")
+    section = f"{nodes} node{'s' * (nodes > 1)}, {WORKERS} workers, 100 B, lease + ack, {form}"
+    client = sum(result.cpu_s for result in results) / max(1, acks) * 1e6
+    return [
+        Figure(
+            section=section,
+            name="rate",
+            value=acks / seconds,
+            unit="messages/s",
+            goal=at_least(goal) if goal else None,
+            on_disk=form == "blocking",
+        ),
+        Figure(section=section, name="CPU leader", value=cpu_s / total * 1e6, unit="us/message"),
+        Figure(section=section, name="CPU workers", value=client, unit="us/message"),
+    ]
+
+
+def run_workers(specs: list[WorkerSpec]) -> list[WorkerResult]:
+    """Run worker processes side by side to their end."""
+    running_workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "bench.worker", msgspec.json.encode(spec).decode()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=Path(__file__).parent.parent,
+        )
+        for spec in specs
+    ]
+    results: list[WorkerResult] = []
+    for spec, process in zip(specs, running_workers, strict=True):
+        limit_s = START_S + spec.warm_up_s + spec.seconds + 60
+        out, errors = process.communicate(timeout=limit_s)
+        if process.returncode:
+            raise SystemExit(f"a worker failed: {errors.decode().strip()[-2000:]}")
+        results.append(msgspec.json.decode(out, type=WorkerResult))
+    return results
