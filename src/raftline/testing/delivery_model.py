@@ -15,7 +15,8 @@ Rules (the same words as in the contract)
         the generation current, the attempt the next one. Otherwise it is lost. A fresh message of
         an ordered group has no known key: only its ack is adopted.
     M4  The attempt after ``max_retries`` is the last; then the message is dying, dead when buried.
-    M5  Reviving gives one generation more and no attempts; a reset gives all one generation more.
+    M5  Reviving gives one generation more and no attempts; a reset gives all one generation more,
+        and so does a group that was dropped and begins again.
 """
 
 from typing import assert_never
@@ -68,11 +69,11 @@ class GroupModel:
 
     __slots__ = ("base", "highest", "lives", "open", "policy", "start")
 
-    def __init__(self, policy: Policy, start: int) -> None:
+    def __init__(self, policy: Policy, start: int, generation: int) -> None:
         self.policy = policy
         self.start = start  # below it all is settled
-        self.base = 0
-        self.highest = 0  # generation ever given
+        self.base = generation
+        self.highest = generation  # ever given
         self.lives: dict[int, Life] = {}
         self.open: dict[int, Life] = {}  # those that are neither fresh nor settled
 
@@ -118,6 +119,7 @@ class DeliveryModel:
         self.outbox: dict[int, tuple[str, int, int]] = {}  # number: group, offset, generation
         self.dead: dict[tuple[str, int, int], int] = {}  # group, offset, generation: number
         self.numbers = 0
+        self.generation_next = 0  # of a new group
         self.at_ms = 0
 
     def pass_time(self, at_ms: int) -> None:
@@ -173,7 +175,9 @@ class DeliveryModel:
             case Buried():
                 self._bury(command.number)
             case DropGroup():
-                self.groups.pop(command.group, None)
+                dropped = self.groups.pop(command.group, None)
+                if dropped is not None:
+                    self.generation_next = max(self.generation_next, dropped.highest + 1)
             case Grant():
                 return self._grant(term, command, log_start, next_offset)
             case Settle():
@@ -199,7 +203,7 @@ class DeliveryModel:
         elif start == START_NEXT:
             start = next_offset
         start = min(max(start, log_start), next_offset)
-        self.groups[command.group] = GroupModel(command.policy, start)
+        self.groups[command.group] = GroupModel(command.policy, start, self.generation_next)
 
     def _bury(self, number: int) -> None:
         for n in [n for n in self.outbox if n <= number]:
