@@ -5,6 +5,7 @@ import socket
 
 from raftline.config.settings import Settings
 from raftline.gateways.http.cluster import ClusterRoutes
+from raftline.gateways.http.dead_letters import DeadLetterRoutes
 from raftline.gateways.http.deliveries import DeliveryRoutes
 from raftline.gateways.http.messages import MessageRoutes
 from raftline.gateways.http.routes import Router
@@ -41,6 +42,7 @@ class HttpGateway:
             reply_bytes_max=limits.reply_bytes_max,
         ).add_to(router)
         DeliveryRoutes(calls, reply_bytes_max=limits.reply_bytes_max).add_to(router)
+        DeadLetterRoutes(calls).add_to(router)
         TopicRoutes(calls).add_to(router)
         ClusterRoutes(calls).add_to(router)
         self.server = HttpServer(
