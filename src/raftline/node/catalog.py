@@ -8,6 +8,7 @@ Invariants
 """
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from raftline.machines.catalog.commands import Command, SetFeatureLevel, encode_command
 from raftline.machines.catalog.events import Event, FeatureLevelSet
@@ -45,7 +46,7 @@ class CatalogHost(StateHost):
 
     def happened(self, events: Sequence[object]) -> None:
         """Keep what happened until the run of entries is over."""
-        self._events.extend(events)  # type: ignore[arg-type]
+        self._events.extend(cast("Sequence[Event]", events))
 
     def applied(self) -> None:
         """Let the node act on what changed, then wake who waited for it. K1."""

@@ -7,6 +7,7 @@ from raftline.machines.groups import commands as c
 from raftline.machines.groups.machine import GroupsMachine
 from raftline.machines.groups.views import member_view
 from raftline.machines.machine import Refused
+from raftline.model.groups import Offset, Places
 
 NAMES = ("a", "b", "c", "d")
 SIZES = {"s": c.TopicSize("us", 4, 1), "t": c.TopicSize("ut", 3, 1)}
@@ -34,7 +35,7 @@ class Life:
         self.at_ms = 0
         self.sizes = dict(SIZES)
         self.told: dict[str, int] = {}
-        self.revoke: dict[str, c.Places] = {}
+        self.revoke: dict[str, Places] = {}
         self.reads: dict[str, set[tuple[str, int]]] = {}  # what each client reads right now
 
     def apply(self, command: c.Command):
@@ -88,7 +89,7 @@ class Life:
 
     def give(self, name, count) -> None:
         """Give up some of what was asked for."""
-        gave: c.Places = {}
+        gave: Places = {}
         for topic, partitions in self.revoke.get(name, {}).items():
             gave[topic] = partitions[:count]
             self.reads[name] -= {(topic, partition) for partition in partitions[:count]}
@@ -102,7 +103,7 @@ class Life:
         self.reads[name] = {(topic, p) for topic, numbers in places for p in numbers}
 
     def commit(self, name, topic, partition) -> None:
-        offset = {topic: {partition: c.Offset(self.at_ms)}}
+        offset = {topic: {partition: Offset(self.at_ms)}}
         told = self.told.get(name, 0)
         events = self.apply(c.Commit("g", name, told, offset, at_ms=self.at_ms + 1))
         if (topic, partition) in self.reads.get(name, ()):

@@ -23,6 +23,7 @@ from raftline.machines.groups import events as ev
 from raftline.machines.groups.machine import GroupsMachine
 from raftline.machines.groups.views import group_view, member_view
 from raftline.machines.machine import Refused
+from raftline.model.groups import Offset, Offsets, Places
 
 
 class Words:
@@ -191,22 +192,22 @@ def told(event: object) -> str:
             return ""
 
 
-def written(rows: c.Places) -> str:
+def written(rows: Places) -> str:
     return " ".join(f"{topic}/{','.join(map(str, rows[topic]))}" for topic in rows) or "nothing"
 
 
-def places(text: str) -> c.Places:
-    found: c.Places = {}
+def places(text: str) -> Places:
+    found: Places = {}
     for word in filter(None, text.split("+")):
         topic, numbers = word.split("/")
         found[topic] = [int(number) for number in numbers.split(",")]
     return found
 
 
-def cursors(rows: list[str]) -> c.Offsets:
-    offsets: c.Offsets = {}
+def cursors(rows: list[str]) -> Offsets:
+    offsets: Offsets = {}
     for row in rows:
         place, offset = row.split("@")
         topic, partition = place.split("/")
-        offsets.setdefault(topic, {})[int(partition)] = c.Offset(int(offset))
+        offsets.setdefault(topic, {})[int(partition)] = Offset(int(offset))
     return offsets

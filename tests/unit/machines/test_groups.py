@@ -10,6 +10,7 @@ from raftline.machines.groups.views import member_view, summary
 from raftline.machines.machine import Refused
 from raftline.model import limits
 from raftline.model.errors import NewerFormat
+from raftline.model.groups import Offset
 
 ORDERS = {"orders": c.TopicSize("u1", 4, 1)}
 GOLDEN = [
@@ -17,9 +18,9 @@ GOLDEN = [
     c.Leave("g", "a", 3, 1000),
     c.Expire("g", {"a": 2}, 1000),
     c.Acknowledge("g", "a", 3, {"orders": [1, 2]}, 1000),
-    c.Commit("g", "a", 3, {"orders": {1: c.Offset(7, "m", 2)}}, ORDERS, 1000),
+    c.Commit("g", "a", 3, {"orders": {1: Offset(7, "m", 2)}}, ORDERS, 1000),
     c.SetTopics("g", ORDERS, 1000),
-    c.Reset("g", {"orders": {0: c.Offset(0)}}, ORDERS, 1000),
+    c.Reset("g", {"orders": {0: Offset(0)}}, ORDERS, 1000),
     c.Delete("g", 900, 1000),
     c.Noop(1000),
 ]
@@ -78,9 +79,9 @@ def test_names_and_bounds() -> None:
     assert code(join(machine, "a", topics=topics)) == "over_limit"
     huge = {"orders": c.TopicSize("u1", limits.GROUP_PARTITIONS_MAX + 1, 1)}
     assert code(join(machine, "a", sizes=huge)) == "over_limit"
-    offset = {"orders": {0: c.Offset(limits.OFFSET_MAX + 1)}}
+    offset = {"orders": {0: Offset(limits.OFFSET_MAX + 1)}}
     assert code(machine.apply_command(c.Commit("g", "", 0, offset, ORDERS))) == "invalid_argument"
-    text = {"orders": {0: c.Offset(0, "x" * (limits.CURSOR_TEXT_CHARS_MAX + 1))}}
+    text = {"orders": {0: Offset(0, "x" * (limits.CURSOR_TEXT_CHARS_MAX + 1))}}
     assert code(machine.apply_command(c.Commit("g", "", 0, text, ORDERS))) == "over_limit"
     assert not machine.groups, "a refused join leaves no group behind"
 
@@ -106,7 +107,7 @@ def test_an_old_catalog_changes_nothing() -> None:
 
 def test_only_an_idle_group_is_swept() -> None:
     machine = GroupsMachine()
-    machine.apply_command(c.Commit("g", "", 0, {"orders": {0: c.Offset(1)}}, ORDERS, 100))
+    machine.apply_command(c.Commit("g", "", 0, {"orders": {0: Offset(1)}}, ORDERS, 100))
     assert code(machine.apply_command(c.Delete("g", 99, 200))) == "invalid_argument"
     machine.apply_command(c.Delete("g", 100, 200))
     assert not machine.groups

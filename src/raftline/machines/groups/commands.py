@@ -7,9 +7,8 @@ last: the epoch of its group at that moment.
 
 import msgspec
 
+from raftline.model.groups import Offsets, Places
 from raftline.model.limits import REVOKE_MS_DEFAULT, SESSION_MS_DEFAULT
-
-Places = dict[str, list[int]]  # topic -> partitions
 
 
 class TopicSize(msgspec.Struct, frozen=True, array_like=True):
@@ -18,17 +17,6 @@ class TopicSize(msgspec.Struct, frozen=True, array_like=True):
     uuid: str
     count: int
     created_ms: int = 0  # tells which of two topics of the same name is the later one
-
-
-class Offset(msgspec.Struct, frozen=True, array_like=True):
-    """How far a group has read: the next offset it wants."""
-
-    offset: int
-    metadata: str = ""
-    term: int = -1  # of the last message read, where the client says so
-
-
-Offsets = dict[str, dict[int, Offset]]  # topic -> partition -> next offset
 
 
 class Join(msgspec.Struct, frozen=True, tag="join"):

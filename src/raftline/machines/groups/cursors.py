@@ -6,8 +6,8 @@ later is another topic, and begins without cursors.
 
 import msgspec
 
-from raftline.machines.groups.commands import Offset
 from raftline.model.errors import InvalidArgument, OverLimit
+from raftline.model.groups import Offset
 from raftline.model.limits import CURSOR_TEXT_CHARS_MAX, GROUP_PARTITIONS_MAX, OFFSET_MAX
 
 

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from raftline.machines.groups.commands import Places
 from raftline.machines.machine import Refused
+from raftline.model.groups import Places
 
 
 class Joined(msgspec.Struct, frozen=True):

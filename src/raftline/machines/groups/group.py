@@ -17,12 +17,13 @@ Invariants
 import msgspec
 
 from raftline.machines.groups.assignors import ASSIGNORS, STICKY, assign
-from raftline.machines.groups.commands import Acknowledge, Join, Places, TopicSize
+from raftline.machines.groups.commands import Acknowledge, Join, TopicSize
 from raftline.machines.groups.cursors import Cursor
 from raftline.machines.groups.events import Event, Given
 from raftline.machines.groups.members import Member, member_of
 from raftline.machines.groups.slots import NEVER, Pauses, Slot, SlotRow
 from raftline.model.errors import FencedMember, InvalidArgument, OverLimit, UnknownMember
+from raftline.model.groups import Places
 from raftline.model.limits import GROUP_MEMBERS_MAX, GROUP_PARTITIONS_MAX, GROUP_TOPICS_MAX
 
 STREAM = "stream"  # members are told what to read; other kinds may share cursors and names

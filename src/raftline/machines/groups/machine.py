@@ -33,8 +33,6 @@ from raftline.machines.groups.commands import (
     Leave,
     Malformed,
     Noop,
-    Offsets,
-    Places,
     Reset,
     SetTopics,
     TopicSize,
@@ -63,6 +61,7 @@ from raftline.model.errors import (
     UnknownGroup,
     UnknownPartition,
 )
+from raftline.model.groups import Offsets, Places
 from raftline.model.limits import GROUPS_PER_SHARD_MAX
 from raftline.model.names import check_group_name
 

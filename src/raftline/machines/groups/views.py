@@ -2,74 +2,19 @@
 
 import msgspec
 
-from raftline.machines.groups.commands import Places
 from raftline.machines.groups.group import Group
-from raftline.machines.groups.slots import Pauses
-
-STABLE = "stable"  # it has what it should have
-REVOKING = "revoking"  # it is asked to give partitions up
-WAITING = "waiting"  # what it should have is not given up by others yet
-
-
-class MemberView(msgspec.Struct, frozen=True):
-    """A member's own place in its group."""
-
-    member: str
-    generation: int
-    state: str
-    partitions: Places  # its own, for as long as nothing else is said
-    revoke: Places  # still its own, to be given up: finish, commit, acknowledge
-    members: int
-
-
-class CursorView(msgspec.Struct, frozen=True):
-    """One partition of a group: its cursor (-1: none) and who reads it."""
-
-    topic: str
-    partition: int
-    offset: int
-    metadata: str
-    at_ms: int
-    owner: str
-    target: str
-    pause_ms: int  # of its last move; -1: it never moved
-
-
-class MemberRow(msgspec.Struct, frozen=True):
-    """One member as people see it."""
-
-    member: str
-    client: str
-    topics: tuple[str, ...]
-    session_timeout_ms: int
-    joined_ms: int
-    state: str
-    partitions: Places
-    revoke: Places
-
-
-class GroupView(msgspec.Struct, frozen=True):
-    """A whole group."""
-
-    group: str
-    kind: str
-    state: str  # "empty" | "stable" | "rebalancing"
-    generation: int
-    assignor: str
-    created_ms: int
-    members: list[MemberRow]
-    partitions: list[CursorView]
-    pauses: Pauses
-
-
-class GroupSummary(msgspec.Struct, frozen=True):
-    """A group in a list."""
-
-    group: str
-    kind: str
-    state: str
-    members: int
-    topics: list[str]
+from raftline.model.groups import (
+    REVOKING,
+    STABLE,
+    WAITING,
+    CursorRow,
+    GroupSummary,
+    GroupView,
+    MemberRow,
+    MemberView,
+    PauseSums,
+    Places,
+)
 
 
 def member_view(group: Group, member: str) -> MemberView:
@@ -87,7 +32,7 @@ def summary(group: Group) -> GroupSummary:
 
 def group_view(group: Group) -> GroupView:
     """Return everything about a group."""
-    rows: list[CursorView] = []
+    rows: list[CursorRow] = []
     for name in sorted(group.topics):
         topic = group.topics[name]
         for partition, slot in enumerate(topic.slots):
@@ -96,7 +41,7 @@ def group_view(group: Group) -> GroupView:
             if cursor is not None:
                 offset, metadata, at_ms = cursor.offset, cursor.metadata, cursor.at_ms
             rows.append(
-                CursorView(
+                CursorRow(
                     name,
                     partition,
                     offset,
@@ -116,7 +61,7 @@ def group_view(group: Group) -> GroupView:
         group.created_ms,
         [_member_row(group, member) for member in sorted(group.members)],
         rows,
-        group.pauses,
+        PauseSums(*msgspec.structs.astuple(group.pauses)),
     )
 
 
