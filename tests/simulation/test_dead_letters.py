@@ -76,7 +76,8 @@ def dead(c: SimCluster, poison: list[int], count: int) -> None:
     """Give up on some of ``count`` messages, ack the rest."""
     c.create_topic("t", partitions=1)
     c.append("t", [b"m%d" % n for n in range(count)])
-    got = receive(c)
+    got = receive(c, wait_ms=2_000)
+    assert len(offsets_of(got)) == count
     settle(c, got, REJECT, poison)
     settle(c, got, ACK, [o for o in offsets_of(got) if o not in poison])
 
@@ -176,6 +177,35 @@ def test_purge_takes_them_off_the_list_and_trims() -> None:
         work = question(c, "t.dlq", "letters.redrive", {"wanted": {}})
         assert work["done"] == 2
         assert receive(c).spans == [1, 2, 1, 1, 3, 4, 1, 1]
+
+
+def test_redrive_from_the_middle_of_a_batch_that_is_cold() -> None:
+    with raftline.testing.cluster(nodes=3, seed=26) as c:
+        dead(c, poison=[2], count=4)
+        for _ in range(20):
+            c.append("t", [bytes(16 << 10)])
+        c.advance("8s")
+        assert question(c, "t.dlq", "letters.redrive", {"wanted": {}})["done"] == 1
+        got = [receive(c, wait_ms=1_000) for _ in range(3)]
+        assert [2, 3, 1, 1] in [one.spans[-4:] for one in got]
+
+
+def test_a_rate_spreads_the_work_and_says_where_to_go_on() -> None:
+    with raftline.testing.cluster(nodes=3, seed=27) as c:
+        dead(c, poison=list(range(10)), count=10)
+        c.advance("2s")
+        begun = c.now_ms
+        work = {"wanted": {}, "rate_per_s": 2}
+        first = question(c, "t.dlq", "letters.redrive", work)  # 5 s, of which 3 s are for work
+        assert 1_000 < c.now_ms - begun < 5_000
+        assert 4 <= first["done"] <= 8
+        assert first["matched"] == first["done"]
+        assert first["next"] == first["done"] - 1
+        work["wanted"] = {"after": first["next"]}
+        second = question(c, "t.dlq", "letters.redrive", work)
+        assert first["done"] + second["done"] == 10
+        assert second["next"] == -1
+        assert len(offsets_of(receive(c, wait_ms=1_000))) == 10
 
 
 def test_where_the_original_is_gone_the_letter_is_appended_once() -> None:
