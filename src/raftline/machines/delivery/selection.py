@@ -185,7 +185,7 @@ class Chooser:
     def _choose_overdue(self, look: Look, choice: Choice, count_max: int, below: int) -> None:
         """Choose what waited for the bound, the oldest first: that is the lowest offset. C4."""
         heads = [(walk.head[0], walk.lane) for walk in self._heads(look, below) if walk.head]
-        heads.sort(reverse=True)
+        heapq.heapify(heads)
         while heads and heads[0][0] < below and choice.count < count_max:
             _, lane = heapq.heappop(heads)
             walk = self._walks[lane]
