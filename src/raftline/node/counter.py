@@ -31,11 +31,13 @@ class Receiver:
         "count_max",
         "deadline",
         "done",
+        "give_up",
         "group",
         "lease_ms",
         "member",
         "ordered",
         "start",
+        "timeout_ms",
     )
 
     def __init__(
@@ -46,6 +48,8 @@ class Receiver:
         lease_ms: int,
         member: str,
         deadline: float,
+        give_up: float,
+        timeout_ms: int,
         start: int,
         done: Callable[[Received | RaftlineError], None],
         *,
@@ -56,7 +60,9 @@ class Receiver:
         self.bytes_max = bytes_max
         self.lease_ms = lease_ms
         self.member = member
-        self.deadline = deadline
+        self.deadline = deadline  # then it is told that there is nothing
+        self.give_up = give_up  # then it is told that a Grant on its way may or may not hold
+        self.timeout_ms = timeout_ms
         self.start = start
         self.done = done
         self.ordered = ordered

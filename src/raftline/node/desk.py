@@ -263,14 +263,17 @@ class Desk:
 
         def granted(outcomes: Sequence[Outcome] | RaftlineError) -> None:
             if isinstance(outcomes, RaftlineError):
-                receiver.done(outcomes)
-            elif isinstance(outcomes[0], Granted):
-                reply(outcomes[0].spans)
-            else:
-                reply([])
+                if not outcomes.unknown:  # it was dropped and will never be applied
+                    counter.release(spans)
+                if is_again:
+                    receiver.done(outcomes)
+            elif is_again:
+                reply(outcomes[0].spans if isinstance(outcomes[0], Granted) else [])
 
-        self.collect([command], NEVER, 0, granted if is_again else _nobody)
-        if not is_again:
+        if is_again:
+            self.collect([command], receiver.give_up, receiver.timeout_ms, granted)
+        else:
+            self.collect([command], NEVER, 0, granted)
             reply(spans)
 
     # ------------------------------------------------------------------ time

@@ -32,6 +32,7 @@ from raftline.node.partition import PartitionHost
 from raftline.node.receives import SpreadReceive
 from raftline.node.remote import VERB_READY, VERB_RECEIVE, VERB_SETTLE, Reply
 from raftline.node.replica import Replica
+from raftline.node.router import DEFINITE
 
 if TYPE_CHECKING:
     from raftline.node.node import Node
@@ -170,12 +171,25 @@ class Desks:
     def receive_shard(self, ask: Receive, timeout_ms: int, done: ReceivedDone) -> None:
         """Lease messages of one shard, wherever it is led."""
         replica = self._node.shards.get(ask.shard)
-        if replica is not None and replica.is_leader:
-            self._receive_here(replica, ask, ask.wait_ms, done)
+        if replica is None or not replica.is_leader:
+            self._receive_elsewhere(ask, timeout_ms, done)
             return
+        give_up = self._node.clock.mono_ms() + timeout_ms
 
+        def answered(answer: Received | RaftlineError) -> None:
+            left = int(give_up - self._node.clock.mono_ms())
+            if left > 0 and isinstance(answer, DEFINITE):  # nothing was leased: ask who leads now
+                wait_ms = min(ask.wait_ms, left)
+                again = msgspec.structs.replace(ask, wait_ms=wait_ms)
+                self._receive_elsewhere(again, left, done)
+            else:
+                done(answer)
+
+        self._receive_here(replica, ask, ask.wait_ms, timeout_ms, answered)
+
+    def _receive_elsewhere(self, ask: Receive, timeout_ms: int, done: ReceivedDone) -> None:
         def local(led: Replica, left_ms: int, answer: ReceivedDone) -> None:
-            self._receive_here(led, ask, min(ask.wait_ms, left_ms), answer)
+            self._receive_here(led, ask, min(ask.wait_ms, left_ms), left_ms, answer)
 
         self._node.router.send(
             ask.shard,
@@ -188,7 +202,7 @@ class Desks:
         )
 
     def _receive_here(
-        self, replica: Replica, ask: Receive, wait_ms: int, done: ReceivedDone
+        self, replica: Replica, ask: Receive, wait_ms: int, timeout_ms: int, done: ReceivedDone
     ) -> None:
         if not isinstance(replica.host, PartitionHost):
             done(InvalidArgument(f"{replica.name} holds no messages"))
@@ -203,7 +217,7 @@ class Desks:
                 )
             )
             return
-        deadline = self._node.clock.mono_ms() + wait_ms
+        now = self._node.clock.mono_ms()
         desk.receive(
             Receiver(
                 ask.group,
@@ -211,7 +225,9 @@ class Desks:
                 ask.bytes_max,
                 ask.lease_ms,
                 ask.member,
-                deadline,
+                now + wait_ms,
+                now + timeout_ms,
+                timeout_ms,
                 ask.start,
                 done,
                 ordered=ask.ordered,
@@ -232,6 +248,7 @@ class Desks:
             replica,
             ask,
             min(ask.wait_ms, timeout_ms),
+            timeout_ms,
             lambda answer: reply(answer if isinstance(answer, RaftlineError) else _pack(answer)),
         )
 
@@ -254,10 +271,23 @@ class Desks:
             done(shard)
             return
         replica = self._node.shards.get(shard)
-        if replica is not None and replica.is_leader:
-            self._settle_here(replica, settles, timeout_ms, done)
+        if replica is None or not replica.is_leader:
+            self._settle_elsewhere(shard, settles, timeout_ms, done)
             return
+        give_up = self._node.clock.mono_ms() + timeout_ms
 
+        def answered(answer: Settled | RaftlineError) -> None:
+            left = int(give_up - self._node.clock.mono_ms())
+            if left > 0 and isinstance(answer, DEFINITE):  # nothing was proposed
+                self._settle_elsewhere(shard, settles, left, done)
+            else:
+                done(answer)
+
+        self._settle_here(replica, settles, timeout_ms, answered)
+
+    def _settle_elsewhere(
+        self, shard: int, settles: list[Settle], timeout_ms: int, done: SettledDone
+    ) -> None:
         def local(led: Replica, left_ms: int, answer: SettledDone) -> None:
             self._settle_here(led, settles, left_ms, answer)
 

@@ -116,10 +116,14 @@ class SpreadReceive:
             self._take([shard for shard, _ in found])
         elif now >= self._deadline:
             self._done(Received(-1, 0, 0, 0, [], b"", 0))
+        elif is_waiting:  # leadership moved, or a leader could not be asked: not at once again
+            self._node.clock.call_later(PAUSE_MS, self._wait)
         else:
-            left = int(self._deadline - now) + 1
-            del is_waiting
-            self._look(min(left, WAIT_SLICE_MS))
+            self._wait()
+
+    def _wait(self) -> None:
+        left = int(self._deadline - self._node.clock.mono_ms()) + 1
+        self._look(max(0, min(left, WAIT_SLICE_MS)))
 
     def _take(self, shards: list[int]) -> None:
         """Ask the best partition; if others were faster there, the next one. W1."""
