@@ -9,7 +9,8 @@ State
 
 Rules (the same words as in the contract)
     M1  A lease begins with a Grant of a message that is fresh or ready, of the current generation,
-        whose attempt is one more than those committed; of a key that nothing else holds.
+        whose attempt is one more than those committed; of a key that nothing else holds (a Grant
+        of an ordered group that names no keys gives nothing).
     M2  It ends with a settle that names it, or with its deadline.
     M3  A settle without its lease is adopted if the Grant was lost: the message is fresh or ready,
         the generation current, the attempt the next one. Otherwise it is lost. A fresh message of
@@ -216,6 +217,9 @@ class DeliveryModel:
         group = self.groups.get(command.group)
         verdict: Verdict = {}
         keys = iter(command.keys or ())
+        if group is not None and group.policy.ordered and command.keys is None:
+            spans = command.spans
+            return {o: "no keys" for s, e, _, _ in _fours(spans) for o in range(s, e)}
         for start, end, attempt, generation in _fours(command.spans):
             for offset in range(start, end):
                 key = next(keys, 0)

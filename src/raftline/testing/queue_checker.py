@@ -148,7 +148,7 @@ def _attempts(
     committed += [(story.op(s).ended_ms, s.attempt) for s in story.done.get(message, ())]
     for delivery, item in sure:
         began_ms = story.op(delivery).invoked_ms
-        before = max((a for ended_ms, a in committed if ended_ms <= began_ms), default=0)
+        before = max((a for ended_ms, a in committed if ended_ms < began_ms), default=0)
         if item.attempt <= before:
             yield Violation(
                 "P4",

@@ -71,6 +71,7 @@ class Replay:
         self._delivered: dict[tuple[str, int], bool] = {}
         self.index = 0  # of the last entry fed
         self.found: list[Violation] = []
+        self._is_lost = False  # machine and model disagree too much to say more
         self.granted: dict[Grantee, bool] = {}
 
     @property
@@ -93,6 +94,8 @@ class Replay:
 
     def left(self) -> list[Left]:
         """Return what groups still owe somebody."""
+        if self._is_lost:
+            return []
         found: list[Left] = []
         for name, group in self._model.groups.items():
             for offset in range(
@@ -117,6 +120,8 @@ class Replay:
 
     def check_letters(self, letters: Iterable[DeadLetter]) -> Iterator[Violation]:
         """Every message given up on is in the dead-letter topic, once; nothing else is."""
+        if self._is_lost:
+            return
         count: dict[tuple[str, int, int], int] = {}
         for letter in letters:
             if (letter.topic, letter.partition) == (self._topic, self._partition):
@@ -160,9 +165,10 @@ class Replay:
     def _deliver(self, index: int, term: int, entry: Deliver) -> None:
         machine = self._machine
         outcomes = machine.apply_deliver(index, term, entry)
-        if len(self.found) >= FOUND_MAX:
+        if self._is_lost:
             return
         self._model.pass_time(entry.at_ms)
+        self._is_lost = len(self.found) >= FOUND_MAX
         where = f"entry {index} at {entry.at_ms}"
         for command, outcome in zip(entry.commands, outcomes, strict=True):
             if isinstance(command, Grant):
