@@ -6,7 +6,7 @@ returns, and within the call's ``timeout_ms`` as done (a reply), refused or unkn
 takes any call and forwards it to the leader.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from raftline.machines.delivery.commands import START_FIRST, Settle
@@ -17,8 +17,10 @@ from raftline.model.calls import (
     CatalogView,
     ClusterStatus,
     Looked,
+    NewWaiting,
     ReadReply,
     Received,
+    Scheduled,
     Settled,
     Verified,
 )
@@ -129,6 +131,17 @@ class Calls(Protocol):
         done: Callable[[Settled | RaftlineError], None],
     ) -> None:
         """Ack, nack, reject or extend leased messages; answered when it is committed."""
+        ...
+
+    def schedule(
+        self,
+        topic: str,
+        partition: int,
+        items: Sequence[NewWaiting],
+        timeout_ms: int,
+        done: Callable[[Scheduled | RaftlineError], None],
+    ) -> None:
+        """Let messages wait until they are due; each has its own outcome."""
         ...
 
     def ask(

@@ -5,7 +5,7 @@ hot path is ``append`` to a partition led here: one dictionary look-up and one c
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,8 +25,10 @@ from raftline.model.calls import (
     CatalogView,
     ClusterStatus,
     Looked,
+    NewWaiting,
     ReadReply,
     Received,
+    Scheduled,
     Settled,
     Verified,
 )
@@ -539,6 +541,17 @@ class NodeCalls:
     ) -> None:
         """Ack, nack, reject or extend leased messages; answered when it is committed."""
         self._node.desks.settle(topic, partition, settles, timeout_ms, done)
+
+    def schedule(
+        self,
+        topic: str,
+        partition: int,
+        items: Sequence[NewWaiting],
+        timeout_ms: int,
+        done: Callable[[Scheduled | RaftlineError], None],
+    ) -> None:
+        """Let messages wait until they are due (waiting.py)."""
+        self._node.waiting.schedule(topic, partition, items, timeout_ms, done)
 
     def ask(
         self,

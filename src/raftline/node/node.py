@@ -60,6 +60,7 @@ from raftline.node.status import StatusPages
 from raftline.node.turn import Turn
 from raftline.node.upkeep import Upkeep
 from raftline.node.verifier import Verifier
+from raftline.node.waiting import WaitingMessages
 from raftline.node.work_groups import WorkGroupQuestions
 from raftline.raft.rpc import RpcKind
 from raftline.storage.checkpoint import CheckpointRefused
@@ -248,6 +249,7 @@ class Node(NodeCalls):
         self.verifier = Verifier(self)
         self.questions = Questions(self)
         self.desks = Desks(self)
+        self.waiting = WaitingMessages(self)
         WorkGroupQuestions(self)
         self.pieces = Pieces(self)
         self.dead_letters = DeadLetters(self)
@@ -273,6 +275,7 @@ class Node(NodeCalls):
             self.verifier,
             self.questions,
             self.desks,
+            self.waiting,
             self.pieces,
             self.letters,
             self.dead_questions,
@@ -668,6 +671,7 @@ class Node(NodeCalls):
                 self.catalog_host = host
         self.router.hint(shard, 0 if replica.is_closed else replica.leader_node)
         self.desks.role_changed(replica)
+        self.waiting.role_changed(replica)
         if replica.is_closed or not replica.is_leader:
             return
         if shard == CATALOG_SHARD and not self.catalog_machine.cluster and self.identity.founders:

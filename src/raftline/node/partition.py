@@ -9,6 +9,7 @@ Invariants
     A2  Every append is answered once: by its outcome at apply, by a refusal before it was
         proposed, or by ``TimedOut``.
     A3  A reader never sees past what is applied, which is committed and locally synced.
+    A4  ``machine.waiting.next_number == side["waiting"].log_end``, where there is such a log.
 """
 
 from collections import deque
@@ -31,6 +32,8 @@ from raftline.machines.partition.commands import (
 )
 from raftline.machines.partition.machine import AppendedEntry, Duplicate, PartitionMachine, Trimmed
 from raftline.machines.partition.side_car import SideCar, encode_extension
+from raftline.machines.partition.waiting import Scheduled
+from raftline.machines.partition.waiting_commands import WAITING_TAG
 from raftline.model.batch import BatchInfo
 from raftline.model.calls import Appended, Looked, ReadReply
 from raftline.model.errors import (
@@ -47,6 +50,7 @@ from raftline.model.records import open_batch
 from raftline.node.deliver_proposal import DeliverDone, DeliverProposal
 from raftline.node.marks import Marks
 from raftline.node.replica import Proposal, Replica
+from raftline.node.schedules import ScheduleCall, ScheduleProposal, Schedules
 from raftline.node.segments import Segments
 from raftline.raft.rpc import Entry
 from raftline.storage.checkpoint import Checkpoint
@@ -55,8 +59,11 @@ from raftline.storage.log_words import DamagedRange, LogIdentity, TimeHit
 
 if TYPE_CHECKING:
     from raftline.node.desk import Desk
+    from raftline.node.releases import Releaser
 
 ENTRY_BYTES = 1 << 20  # appends of one turn share entries up to about this size
+WAITING = "waiting"  # the side log of waiting messages
+SIDE_TRIM_BYTES = 1 << 20  # below it the files of a side log are not worth removing
 SIDE_START = 1  # the first offset of a side log: what waits is numbered from 1
 OFFERS_MAX = 4  # the oldest may still be fetched while newer ones are made
 
@@ -229,6 +236,8 @@ class PartitionHost:
         self.ages = Ages(machine.next_offset)
         self.open_desk: Callable[[], Desk]  # given by the node's desks
         self.desk: Desk | None = None  # while this replica leads, once a work group was here
+        self.schedules: Schedules | None = None  # once a message was to wait
+        self.releaser: Releaser | None = None  # while this replica leads
 
     # ------------------------------------------------------------------ appends
 
@@ -264,10 +273,12 @@ class PartitionHost:
         appends, self._collected = self._collected, []
         total, self._collected_bytes = self._collected_bytes, 0
         at_ms = replica.time.stamp()
+        found = self._entries(at_ms, appends, total) if appends else []
+        if self.schedules is not None:
+            found += self.schedules.proposals(at_ms)
         if self.desk is not None:
-            settles = self.desk.proposals(at_ms)
-            return self._entries(at_ms, appends, total) + settles if appends else settles
-        return self._entries(at_ms, appends, total) if appends else []
+            found += self.desk.proposals(at_ms)
+        return found
 
     def _entries(
         self, at_ms: int, appends: list[Append], total: int
@@ -312,6 +323,11 @@ class PartitionHost:
         if self.desk is not None:
             desk, self.desk = self.desk, None
             desk.close(error)
+        if self.schedules is not None:
+            self.schedules.refuse(error)
+        if self.releaser is not None:
+            self.releaser.close()
+            self.releaser = None
 
     # ------------------------------------------------------------------ applying
 
@@ -324,6 +340,8 @@ class PartitionHost:
         if data[0] != APPEND_TAG:
             if data[0] == DELIVER_TAG:
                 self._apply_deliver(entry, proposal)
+            elif data[0] == WAITING_TAG:
+                self._apply_waiting(entry, proposal)
             else:
                 self._apply_command(entry, proposal)
             return
@@ -394,6 +412,41 @@ class PartitionHost:
             refusals = [event for event in events if isinstance(event, Refused)]
             proposal.answer(refusals[0].error() if refusals else Applied(entry.index, events))
 
+    def _apply_waiting(self, entry: Entry, proposal: Proposal | None) -> None:
+        """Apply a command about waiting messages: their bytes go to the waiting log, or out. A4."""
+        events = self.machine.apply(entry.index, entry.term, entry.data)
+        for event in events:
+            if isinstance(event, AppendedEntry):
+                self._store(entry, event)
+            elif isinstance(event, Scheduled):
+                self._store_waiting(entry, event)
+        log = self.side.get(WAITING)
+        if log is not None:
+            assert self.machine.waiting.next_number == log.log_end  # A4
+            log.trim(self.machine.waiting.log_start)
+            if log.bytes >= SIDE_TRIM_BYTES:
+                self._segments.trimmed(self)
+        if isinstance(proposal, ScheduleProposal):
+            event = events[0]
+            if isinstance(event, Scheduled):
+                proposal.answer(event)
+            elif isinstance(event, Refused):
+                proposal.refuse(event.error())
+        elif isinstance(proposal, CommandProposal):
+            refusals = [event for event in events if isinstance(event, Refused)]
+            proposal.answer(refusals[0].error() if refusals else Applied(entry.index, events))
+
+    def _store_waiting(self, entry: Entry, event: Scheduled) -> None:
+        stored = event.stored
+        if stored:
+            view_of = memoryview(entry.data)
+            self.side_log(WAITING).append(
+                stored[0].number,
+                entry.term,
+                event.at_ms,
+                [(view_of[b.start : b.start + b.length], 1, b.timestamp) for b in stored],
+            )
+
     def _apply_deliver(self, entry: Entry, proposal: Proposal | None) -> None:
         """Apply the delivery commands of one turn."""
         try:
@@ -417,6 +470,8 @@ class PartitionHost:
         self._segments.appended(self)
         if self.desk is not None:
             self.desk.after_apply()
+        if self.releaser is not None:
+            self.releaser.look()
         if self._parked:
             self._serve_parked()
 
@@ -457,6 +512,17 @@ class PartitionHost:
     def read_cold(self, offset: int, bytes_max: int, end: int, done: ReadDone) -> None:
         """Read whole batches up to ``end`` that are not in memory any more."""
         self._segments.read(self, offset, bytes_max, done, end)
+
+    def schedule(self, call: ScheduleCall, delay_ms_max: int, dedup_ms: int) -> None:
+        """As the leader: collect messages that are to wait for the next turn."""
+        replica = self.replica
+        assert replica is not None
+        schedules = self.schedules
+        if schedules is None:
+            schedules = Schedules(self, self._pressure, self._collected_bytes_max)
+            self.schedules = schedules
+        schedules.delay_ms_max, schedules.dedup_ms = delay_ms_max, dedup_ms
+        schedules.collect(replica, call)
 
     def watch(self) -> None:
         """Look here for callers whose time is up."""
@@ -588,7 +654,10 @@ class PartitionHost:
                 self._parked = deque(p for p in self._parked if p[2] > now_ms)
                 for parked in late:
                     parked[3](self._reply([]))
-        if not (self.desk is not None and self.desk.expire(now_ms)) and not self._parked:
+        is_watched = self.desk is not None and self.desk.expire(now_ms)
+        if self.schedules is not None:
+            is_watched = self.schedules.expire(now_ms) or is_watched
+        if not is_watched and not self._parked:
             self._pressure.parked.pop(self, None)
         if self._collected and any(a[3] <= now_ms for a in self._collected):
             late_appends = [a for a in self._collected if a[3] <= now_ms]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from raftline.machines.partition.commands import APPEND_TAG, Trim
 from raftline.machines.partition.streams import STREAM_TAG
+from raftline.machines.partition.waiting_commands import WAITING_TAG, stores_messages
 from raftline.model.errors import (
     DiskFull,
     RaftlineError,
@@ -263,7 +264,7 @@ class Upkeep:
         floor = self._node.settings.log.free_ratio_min * self.total_bytes
         if self.free_bytes >= floor / 2 and not self._node.segments.disk_full:
             return True
-        return not any(entry.data and entry.data[0] in STORING_TAGS for entry in entries)
+        return not any(_stores(entry.data) for entry in entries)
 
     def admission(self, replica: Replica) -> RaftlineError | None:
         """Refuse an append that would find no room: here, or on a majority of the replicas."""
@@ -321,3 +322,10 @@ class Upkeep:
                 start = min(start, pin)
             if start > host.log.log_start:
                 host.command(Trim(start, now_ms), self._node.proposal(lambda _: None))
+
+
+def _stores(data: bytes) -> bool:
+    """Say whether an entry brings messages to the disk."""
+    if not data:
+        return False
+    return data[0] in STORING_TAGS or (data[0] == WAITING_TAG and stores_messages(data))
