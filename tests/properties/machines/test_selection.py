@@ -180,7 +180,7 @@ def test_what_is_chosen_is_what_a_naive_chooser_would_choose(mode, steps):
 
 
 @settings(max_examples=60)
-@given(mode, history, st.integers(0, 3))
+@given(mode, history, st.integers(1, 3))
 def test_every_message_is_delivered_in_the_end(mode, steps, steps_max):
     kept, selection.STEPS_MAX = selection.STEPS_MAX, steps_max
     try:
