@@ -11,13 +11,16 @@ from raftline.model.calls import (
     CatalogView,
     ClusterStatus,
     Looked,
+    NewWaiting,
     NodeRow,
     PartitionRow,
     ReadReply,
+    Scheduled,
     TopicRow,
     Verified,
 )
 from raftline.model.errors import (
+    ErrorWire,
     InvalidArgument,
     OffsetOutOfRange,
     RaftlineError,
@@ -45,6 +48,7 @@ class LittleNode:
         self.hidden = 0  # how many more times a new topic is not seen
         self.dedup: dict[tuple[str, int], Dedup] = {}
         self.sides: list[tuple[str, int, int, SideCar]] = []  # topic, partition, base offset
+        self.waiting: list[tuple[str, int, NewWaiting]] = []
         self._turn = 0
         self._parked: list[tuple[str, int, Callable[[], None]]] = []
 
@@ -115,6 +119,27 @@ class LittleNode:
                 row[2]()
             else:
                 self._parked.append(row)
+
+    def schedule(
+        self, topic: str, partition: int, items: list[NewWaiting], timeout_ms: int, done: Done
+    ) -> None:
+        if self.refuse is not None:
+            self._answer(done, self.refuse)
+            return
+        dedup = self.dedup.setdefault((topic, partition), Dedup())
+        numbers: list[int] = []
+        refusals: dict[int, ErrorWire] = {}
+        for at, item in enumerate(items):
+            keys = [(0, item.dedup)] if item.dedup else []
+            refusal = dedup.admit(keys, 0)
+            if refusal is not None:
+                refusals[at] = refusal.to_wire()
+                numbers.append(0)
+                continue
+            self.waiting.append((topic, partition, item))
+            numbers.append(len(self.waiting))
+            dedup.stored(keys, -len(self.waiting), 1)
+        self._answer(done, Scheduled(numbers, partition, 1_800_000_000_000, refusals))
 
     def partition_for(self, topic: str, key: bytes | None) -> int | RaftlineError:
         if topic.startswith("!"):

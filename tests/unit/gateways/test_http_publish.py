@@ -208,3 +208,61 @@ def test_sealed_batches_take_priority_and_dedup_key_from_the_head() -> None:
         assert (await client.ask("POST", ONE, one, wrong)).code == "invalid_argument"
 
     serve(scenario)
+
+
+def test_delayed_messages_wait_alone_with_their_priority_and_dedup_key() -> None:
+    async def scenario(web: Web) -> None:
+        items = [
+            {"value": "a", "delay": "5m", "dedup_key": "k"},
+            {"value": "b"},
+            {"value": "c", "deliverAt": "2029-01-31T12:00:00+01:00", "priority": "high"},
+            {"value": "d", "delay": 1500, "dedup_key": "k"},
+        ]
+        web.node.topic("t")
+        web.node.settings["t"] = {"delay_ms_max": 10 * 366 * 86_400_000}
+        first, now, later, copy = (await publish(web, *items)).json["results"]
+        assert now == {"id": "t.0.0", "partition": 0, "offset": 0, "error": None}
+        assert first == {
+            "id": "t.0.w1",
+            "partition": 0,
+            "offset": None,
+            "error": None,
+            "delayed": True,
+            "deliverAt": "2027-01-15T08:05:00.000Z",
+        }
+        assert (later["id"], later["priority"]) == ("t.0.w2", 10)
+        assert later["deliverAt"] == "2029-01-31T11:00:00.000Z"
+        assert copy == {**first, "duplicate": True}
+        (_, _, five), (_, _, noon) = web.node.waiting
+        assert (five.due_ms, five.priority, five.dedup) == (-300_000, 0, hash_key(b"k"))
+        assert (noon.due_ms, noon.priority, noon.dedup) == (1_864_551_600_000, 10, b"")
+        assert open_batch(five.batch)[0].value == b"a"
+        again = [{"value": "e", "delay": "1s", "dedup_key": "k"}, {"value": "f", "dedup_key": "k"}]
+        for row in (await publish(web, again[0])).json["results"] + (
+            await publish(web, again[1])
+        ).json["results"]:
+            assert (row["id"], row["offset"], row["duplicate"]) == ("t.0.w1", None, True)
+        assert len(web.node.waiting) == 2
+
+    serve(scenario)
+
+
+def test_a_delay_over_the_limit_is_refused_and_nothing_is_stored() -> None:
+    async def scenario(web: Web) -> None:
+        web.node.topic("t")
+        for delay in ("169h", 168 * 3_600_000 + 1):
+            reply = await publish(web, {"value": "a", "delay": delay})
+            assert (reply.status, reply.code) == (400, "invalid_argument")
+        assert web.node.waiting == []
+        assert web.node.end_of("t", 0) == 0
+        assert (await publish(web, {"value": "a", "delay": "168h"})).status == 200
+
+    serve(scenario)
+
+
+def test_many_delayed_messages_go_in_calls_of_bounded_size() -> None:
+    async def scenario(web: Web) -> None:
+        reply = await publish(web, *[{"value": "a", "delay": "1h"}] * 2500)
+        assert [r["id"] for r in reply.json["results"]] == [f"t.0.w{n + 1}" for n in range(2500)]
+
+    serve(scenario)

@@ -207,15 +207,15 @@ class Gather:
 
     __slots__ = ("_answers", "_done", "_missing")
 
-    def __init__(self, count: int, done: Callable[[list[Appended | RaftlineError]], None]) -> None:
+    def __init__(self, count: int, done: Callable[[list[Any]], None]) -> None:
         self._answers: list[Any] = [None] * count
         self._missing = count
         self._done = done
 
-    def taker(self, slot: int) -> Take:
+    def taker(self, slot: int) -> Callable[[Any], None]:
         """Return the ``done`` of the question in ``slot``."""
 
-        def take(answer: Appended | RaftlineError) -> None:
+        def take(answer: Any) -> None:
             self._answers[slot] = answer
             self._missing -= 1
             if not self._missing:

@@ -15,7 +15,7 @@ from raftline.gateways.http.topic_finder import TopicFinder
 from raftline.gateways.http.wanted import Settings, check_dedup_key
 from raftline.gateways.ports import Calls
 from raftline.model.batch import check_batch, split_batches
-from raftline.model.calls import Appended, Looked, ReadReply
+from raftline.model.calls import Appended, Looked, NewWaiting, ReadReply, Scheduled
 from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError
 from raftline.model.limits import (
     OFFSET_MAX,
@@ -233,6 +233,26 @@ class MessageRoutes:
             done(error)
             return
         self._calls.append(topic, group.partition, batch, info, timeout_ms, done, group.side())
+
+    def schedule(
+        self,
+        topic: str,
+        group: Group,
+        timeout_ms: int,
+        done: Callable[[Scheduled | RaftlineError], None],
+    ) -> None:
+        """Seal the messages of ``group`` one by one and let them wait."""
+        items: list[NewWaiting] = []
+        try:
+            for draft in group.drafts:
+                wanted, batch = draft.wanted, seal_batch([draft.message])
+                check_batch(batch, bytes_max=self._batch_bytes_max)
+                dedup = wanted.key_hash or b""
+                items.append(NewWaiting(batch, wanted.due_ms, wanted.priority, dedup))
+        except RaftlineError as error:
+            done(error)
+            return
+        self._calls.schedule(topic, group.partition, items, timeout_ms, done)
 
 
 def _place(offset: int, timestamp_ms: int, commit_end: int) -> dict[str, int]:

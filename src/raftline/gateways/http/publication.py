@@ -7,6 +7,8 @@ have a priority or a dedup key.
 A batch in which a dedup key is remembered is refused whole: its duplicates are answered with the
 id of the first message, the rest is sealed again and sent. Equal dedup keys inside a request are
 one message.
+
+Messages with a delay are sealed one by one and wait; each is refused or stored by itself.
 """
 
 from collections.abc import Callable
@@ -30,13 +32,18 @@ from raftline.gateways.http.wanted import (
     wanted_of,
 )
 from raftline.gateways.message_ids import message_id, waiting_id
+from raftline.gateways.moments import show_moment
 from raftline.machines.partition.side_car import SideCar
-from raftline.model.calls import Appended
+from raftline.model.calls import Appended, Scheduled
 from raftline.model.errors import DuplicateKey, InvalidArgument, RaftlineError, TimedOut
 from raftline.model.limits import BATCH_BYTES_MAX
 from raftline.model.message import Header, NewMessage
 
 GROUP_BYTES_MAX = BATCH_BYTES_MAX // 2
+WAITING_BYTES = 512 << 10  # in one call that lets messages wait
+WAITING_COUNT = 1000
+
+Answer = Appended | Scheduled | RaftlineError
 
 
 class Result(msgspec.Struct):
@@ -67,19 +74,24 @@ class Draft:
 
 
 class Group:
-    """Messages that go into one batch."""
+    """Messages that go into one batch, or that wait and go in one call."""
 
-    __slots__ = ("_bytes", "drafts", "partition")
+    __slots__ = ("_bytes", "drafts", "is_waiting", "partition")
 
-    def __init__(self, partition: int) -> None:
+    def __init__(self, partition: int, *, is_waiting: bool) -> None:
         self.partition = partition
+        self.is_waiting = is_waiting
         self.drafts: list[Draft] = []
         self._bytes = 0
 
     def takes(self, draft: Draft) -> bool:
         """Take a message in if there is room."""
         size = size_of(draft.message)
-        if self.drafts and self._bytes + size > GROUP_BYTES_MAX:
+        if self.is_waiting:
+            is_full = self._bytes + size > WAITING_BYTES or len(self.drafts) >= WAITING_COUNT
+        else:
+            is_full = self._bytes + size > GROUP_BYTES_MAX
+        if self.drafts and is_full:
             return False
         self.drafts.append(draft)
         self._bytes += size
@@ -138,6 +150,16 @@ class Publisher(Protocol):
         """Seal and store the messages of ``group``."""
         ...
 
+    def schedule(
+        self,
+        topic: str,
+        group: Group,
+        timeout_ms: int,
+        done: Callable[[Scheduled | RaftlineError], None],
+    ) -> None:
+        """Seal the messages of ``group`` one by one and let them wait."""
+        ...
+
 
 class Publication:
     """The way of one request."""
@@ -176,8 +198,6 @@ class Publication:
         for slot, item in enumerate(items):
             try:
                 wanted = wanted_of(item, settings, now_ms)
-                if wanted.due_ms != NOW:
-                    raise InvalidArgument("delays are not served yet", "send without delay")
                 message = _with_headers(to_message(item, now_ms), extra, wanted)
                 draft = Draft(slot, message, partition_of_item(item, fixed), wanted)
             except RaftlineError as error:
@@ -228,12 +248,13 @@ class Publication:
         groups = _groups(drafts)
         gather = Gather(len(groups), lambda answers: self._answered(groups, answers))
         for at, group in enumerate(groups):
-            self._publisher.append(self._topic, group, left_ms, gather.taker(at))
+            send = self._publisher.schedule if group.is_waiting else self._publisher.append
+            send(self._topic, group, left_ms, gather.taker(at))
 
-    def _answered(self, groups: list[Group], answers: list[Appended | RaftlineError]) -> None:
+    def _answered(self, groups: list[Group], answers: list[Answer]) -> None:
         self._exchange.guard(self._take, groups, answers)
 
-    def _take(self, groups: list[Group], answers: list[Appended | RaftlineError]) -> None:
+    def _take(self, groups: list[Group], answers: list[Answer]) -> None:
         """Take the node's answers; what was refused for its neighbours goes again."""
         again: list[Draft] = []
         for group, answer in zip(groups, answers, strict=True):
@@ -242,12 +263,28 @@ class Publication:
             elif isinstance(answer, RaftlineError):
                 for draft in group.drafts:
                     self._fail(draft.slot, group.partition, answer)
+            elif isinstance(answer, Scheduled):
+                self._take_waiting(group, answer)
             else:
                 for delta, draft in enumerate(group.drafts):
-                    self._place(draft.slot, answer.partition, answer.base_offset + delta)
-                    if draft.wanted.priority:
-                        self._results[draft.slot].priority = draft.wanted.priority
+                    self._stored(draft, answer.partition, answer.base_offset + delta)
         self._send(again)
+
+    def _take_waiting(self, group: Group, answer: Scheduled) -> None:
+        """Note the numbers of waiting messages."""
+        for at, (draft, number) in enumerate(zip(group.drafts, answer.numbers, strict=True)):
+            wire = answer.refusals.get(at)
+            error = None if wire is None else RaftlineError.from_wire(wire)
+            if isinstance(error, DuplicateKey):
+                self._duplicate(draft, answer.partition, error.firsts[0][1])
+            elif error is not None:
+                self._fail(draft.slot, answer.partition, error)
+            else:
+                self._stored(draft, answer.partition, -number)
+                due_ms = draft.wanted.due_ms
+                result = self._results[draft.slot]
+                result.delayed = True
+                result.deliverAt = show_moment(due_ms if due_ms > 0 else answer.at_ms - due_ms)
 
     def _take_duplicates(self, group: Group, refusal: DuplicateKey) -> list[Draft]:
         """Give duplicates the ids of their first messages; return the others."""
@@ -258,13 +295,21 @@ class Publication:
             if first is None:
                 again.append(draft)
             else:
-                self._place(draft.slot, group.partition, first)
-                self._results[draft.slot].duplicate = True
+                self._duplicate(draft, group.partition, first)
         return again
 
-    def _place(self, slot: int, partition: int, first: int) -> None:
+    def _duplicate(self, draft: Draft, partition: int, first: int) -> None:
+        self._place(draft, partition, first)
+        self._results[draft.slot].duplicate = True
+
+    def _stored(self, draft: Draft, partition: int, first: int) -> None:
+        self._place(draft, partition, first)
+        if draft.wanted.priority:
+            self._results[draft.slot].priority = draft.wanted.priority
+
+    def _place(self, draft: Draft, partition: int, first: int) -> None:
         """Note where a message is: an offset, or -n for the waiting message number n."""
-        result = self._results[slot]
+        result = self._results[draft.slot]
         result.partition = partition
         if first >= 0:
             result.id, result.offset = message_id(self._topic, partition, first), first
@@ -308,14 +353,15 @@ def _choosing_key(draft: Draft) -> bytes | None:
 
 
 def _groups(drafts: list[Draft]) -> list[Group]:
-    """Put messages together by partition, in their order."""
+    """Put messages together by partition, in their order; those that wait by themselves."""
     groups: list[Group] = []
-    latest: dict[int, Group] = {}
+    latest: dict[tuple[int, bool], Group] = {}
     for draft in drafts:
         assert draft.partition is not None
-        group = latest.get(draft.partition)
+        place = (draft.partition, draft.wanted.due_ms != NOW)
+        group = latest.get(place)
         if group is None or not group.takes(draft):
-            group = latest[draft.partition] = Group(draft.partition)
+            group = latest[place] = Group(place[0], is_waiting=place[1])
             group.takes(draft)
             groups.append(group)
     return groups

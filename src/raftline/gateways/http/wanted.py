@@ -12,7 +12,7 @@ from raftline.model.limits import DEDUP_KEY_BYTES_MAX
 from raftline.model.priorities import parse_priority
 from raftline.model.settings import Value, parse_duration_ms
 
-NOW = -1
+NOW = 0
 PRIORITY_HEADER = "raftline-priority"  # so that raw reads show it too
 PRODUCER_HEADER = "raftline-producer"
 
@@ -23,7 +23,7 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     """The wishes of one message, checked."""
 
     priority: int = 0
-    due_ms: int = NOW
+    due_ms: int = NOW  # a moment, or if negative so many milliseconds after it is stored
     dedup_key: bytes | None = None
     key_hash: bytes | None = None  # None: not to be remembered
 
@@ -65,7 +65,7 @@ def check_dedup_key(dedup_key: bytes) -> bytes:
 
 
 def _due_ms(item: NewItem, delay_ms_max: int, now_ms: int) -> int:
-    """Return when the message is due, NOW if at once."""
+    """Return when the message is due (``Wanted.due_ms``)."""
     moment = item.deliverAt if item.deliver_at is None else item.deliver_at
     if item.deliverAt is not None and item.deliver_at is not None:
         raise InvalidArgument("deliverAt and deliver_at are both there", "send one of them")
@@ -73,8 +73,10 @@ def _due_ms(item: NewItem, delay_ms_max: int, now_ms: int) -> int:
         raise InvalidArgument("delay and deliverAt are both there", "send one of them")
     if item.delay is not None:
         delay_ms = item.delay if isinstance(item.delay, int) else parse_duration_ms(item.delay)
+        due_ms = -delay_ms
     elif moment is not None:
-        delay_ms = max(0, parse_moment_ms("deliverAt", moment) - now_ms)
+        due_ms = parse_moment_ms("deliverAt", moment)
+        delay_ms = max(0, due_ms - now_ms)
     else:
         return NOW
     if not 0 <= delay_ms <= delay_ms_max:
@@ -82,4 +84,4 @@ def _due_ms(item: NewItem, delay_ms_max: int, now_ms: int) -> int:
             f"a delay of {delay_ms} ms is out of bounds",
             f"at most {delay_ms_max} ms here (topic setting delay_ms_max); nothing was stored",
         )
-    return now_ms + delay_ms if delay_ms else NOW
+    return due_ms if delay_ms else NOW
