@@ -25,6 +25,7 @@ from raftline.model.calls import (
     Verified,
 )
 from raftline.model.errors import RaftlineError
+from raftline.model.groups import Answer, GroupList, Request
 from raftline.model.settings import Value
 
 
@@ -142,6 +143,18 @@ class Calls(Protocol):
         done: Callable[[Scheduled | RaftlineError], None],
     ) -> None:
         """Let messages wait until they are due; each has its own outcome."""
+        ...
+
+    def group(
+        self, request: Request, timeout_ms: int, done: Callable[[Answer | RaftlineError], None]
+    ) -> None:
+        """Ask the coordinator of a stream group; the request says what it is answered with."""
+        ...
+
+    def stream_groups(
+        self, timeout_ms: int, done: Callable[[GroupList | RaftlineError], None]
+    ) -> None:
+        """List all stream groups."""
         ...
 
     def ask(

@@ -41,6 +41,7 @@ from raftline.model.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from raftline.model.groups import Answer, GroupList, Request
 from raftline.model.ids import ShardId
 from raftline.model.partitioner import partition_of
 from raftline.model.settings import SETTINGS, Value, effective
@@ -552,6 +553,18 @@ class NodeCalls:
     ) -> None:
         """Let messages wait until they are due (waiting.py)."""
         self._node.waiting.schedule(topic, partition, items, timeout_ms, done)
+
+    def group(
+        self, request: Request, timeout_ms: int, done: Callable[[Answer | RaftlineError], None]
+    ) -> None:
+        """Ask the coordinator of a stream group (group_calls.py)."""
+        self._node.group_calls.run(request, timeout_ms, done)
+
+    def stream_groups(
+        self, timeout_ms: int, done: Callable[[GroupList | RaftlineError], None]
+    ) -> None:
+        """List all stream groups."""
+        self._node.group_calls.list_all(timeout_ms, done)
 
     def ask(
         self,

@@ -39,6 +39,7 @@ from raftline.node.desks import Desks
 from raftline.node.elections import Elections
 from raftline.node.founding import AdmitRequest, Founding
 from raftline.node.giving import Giving
+from raftline.node.group_calls import GroupCalls
 from raftline.node.identity import Identity, load_identity, not_ours
 from raftline.node.letters import Letters
 from raftline.node.log_time import ClusterTime
@@ -248,6 +249,7 @@ class Node(NodeCalls):
         self.admin = Admin(self)
         self.verifier = Verifier(self)
         self.questions = Questions(self)
+        self.group_calls = GroupCalls(self)
         self.desks = Desks(self)
         self.waiting = WaitingMessages(self)
         WorkGroupQuestions(self)
@@ -274,6 +276,7 @@ class Node(NodeCalls):
             self.admin,
             self.verifier,
             self.questions,
+            self.group_calls,
             self.desks,
             self.waiting,
             self.pieces,
@@ -671,6 +674,7 @@ class Node(NodeCalls):
                 self.catalog_host = host
         self.router.hint(shard, 0 if replica.is_closed else replica.leader_node)
         self.desks.role_changed(replica)
+        self.group_calls.replica_changed(replica)
         self.waiting.role_changed(replica)
         if replica.is_closed or not replica.is_leader:
             return

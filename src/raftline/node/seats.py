@@ -22,7 +22,14 @@ from raftline.machines.catalog.state import REMOVED
 from raftline.model.errors import (
     RaftlineError,
 )
-from raftline.model.ids import CATALOG_SHARD, NodeId, ReplicaId, ShardId, node_of
+from raftline.model.ids import (
+    CATALOG_SHARD,
+    COORDINATION_SHARDS,
+    NodeId,
+    ReplicaId,
+    ShardId,
+    node_of,
+)
 from raftline.node.identity import Identity, save_identity
 from raftline.node.membership import HandOver, Wish, next_step
 from raftline.node.partition import PartitionHost
@@ -85,6 +92,7 @@ class Seats:
                 self._name(replica, row.topic, row.partition)
         self._delete_dead()
         self._node.desks.settings_changed()
+        self._node.group_calls.catalog_changed()
 
     def _name(self, replica: Replica, topic: str, partition: int) -> None:
         replica.name = f"{topic}/{partition}"
@@ -118,6 +126,9 @@ class Seats:
             if voters and row.initial[0] == wanted:
                 self._node.elections.campaign_within(replica, 0)
 
+        if shard in COORDINATION_SHARDS:
+            self._node.shards.open_coordination(shard, wanted, voters, opened)
+            return
         self._node.shards.open_partition(
             shard, wanted, row.place, row.topic_uuid, row.partition, voters, opened
         )

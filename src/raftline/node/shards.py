@@ -21,7 +21,8 @@ import msgspec
 from raftline.config.settings import Settings
 from raftline.machines.partition.machine import PartitionMachine
 from raftline.model.errors import ShuttingDown
-from raftline.model.ids import CATALOG_SHARD, ReplicaId, ShardId
+from raftline.model.ids import CATALOG_SHARD, COORDINATION_SHARDS, ReplicaId, ShardId
+from raftline.node.groups_host import GroupsHost
 from raftline.node.identity import not_ours
 from raftline.node.log_time import ClusterTime, LogTime
 from raftline.node.partition import SIDE_START, PartitionHost, Pressure
@@ -159,6 +160,10 @@ class Shards:
         if checkpoint is None or damage:
             self.quarantine(shard, found.replica, damage or "its checkpoint is missing")
             return
+        if host is None and shard in COORDINATION_SHARDS:
+            host = self.groups_host(shard)
+            if checkpoint.state:
+                host.restore(checkpoint.state)
         if host is None:
             try:
                 host = self._partition_host(shard, checkpoint)
@@ -252,7 +257,7 @@ class Shards:
         self._opening.pop(shard, None)
         self.quarantined.pop(shard, None)
         self._segments.started(shard, start.index)
-        if isinstance(host, PartitionHost):
+        if isinstance(host, PartitionHost | GroupsHost):
             host.replica = opened
             opened.name = host.name
             opened.time.observe(host.machine.at_ms)
@@ -315,6 +320,42 @@ class Shards:
             log, first = result
             host = self.new_host(shard, name, self._identity(first), PartitionMachine(), log, {})
             then(self._start(shard, replica, host, _start(first, None)))
+
+        self._segments.run(job, opened)
+
+    @staticmethod
+    def groups_host(shard: int) -> GroupsHost:
+        """Return an empty host for a coordination shard."""
+        return GroupsHost(shard_directory(shard), shard)
+
+    def open_coordination(
+        self,
+        shard: ShardId,
+        replica: ReplicaId,
+        voters: tuple[int, ...],
+        then: Callable[[Replica], None],
+    ) -> None:
+        """Make a new replica of a coordination shard in the lane. H1, H2."""
+        self._opening[shard] = replica
+        first = self._fresh(shard, replica, voters, "", 0)
+        directory = shard_directory(shard)
+        disk = self._disk
+
+        def job() -> Checkpoint:
+            if disk.exists(directory):
+                _set_aside(disk, directory, OLD)  # H4
+            disk.mkdir(directory)
+            write_checkpoint(disk, directory, first)
+            return first
+
+        def opened(made: Checkpoint | None, error: BaseException | None) -> None:
+            if self._opening.get(shard) != replica:
+                return  # overtaken by a newer wish
+            if made is None:
+                del self._opening[shard]
+                self.quarantine(shard, replica, f"could not be created: {error}")
+                return
+            then(self._start(shard, replica, self.groups_host(shard), _start(made, None)))
 
         self._segments.run(job, opened)
 

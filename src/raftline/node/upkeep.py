@@ -193,6 +193,7 @@ class Upkeep:
         if now - self._retention_mono >= RETENTION_MS:
             self._retention_mono = now
             self._retain()
+            self._node.group_calls.sweep()
         if now - self._space_mono >= SPACE_MS:
             self._space_mono = now
             self.measure_space()

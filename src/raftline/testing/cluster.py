@@ -34,6 +34,7 @@ from raftline.model.calls import (
     Verified,
 )
 from raftline.model.errors import RaftlineError
+from raftline.model.groups import Answer, Request
 from raftline.testing.batches import SimMessage, open_batches, seal
 from raftline.testing.hosts import Build, Parts, SimHost
 from raftline.testing.sim_net import QUIET, NetSettings, Noise, SimNet
@@ -394,6 +395,13 @@ class SimCluster:
             self._via(via),
             timeout_ms,
             lambda node, done: node.command(name, arguments, timeout_ms, done),
+        )
+
+    def group(self, request: Request, *, via: str = "", timeout: str | float = "10s") -> Answer:
+        """Ask the coordinator of a stream group."""
+        timeout_ms = int(duration_ms(timeout))
+        return self._wait(
+            self._via(via), timeout_ms, lambda node, done: node.group(request, timeout_ms, done)
         )
 
     def create_topic(

@@ -191,6 +191,10 @@ class CatalogMachine:
         tombstone = self._state.tombstones.get(topic_uuid)
         return tombstone is not None and shard in tombstone.shards
 
+    def was_deleted(self, topic_uuid: str) -> bool:
+        """Say whether a topic was deleted, as far as is remembered."""
+        return topic_uuid in self._state.tombstones
+
     def snapshot(self) -> bytes:
         """Return the whole state, canonical."""
         state = self._state

@@ -1,0 +1,371 @@
+"""The coordinator: the leader of one coordination shard, for as long as it leads.
+
+Requests of members are checked against the applied state. What changes the state is proposed, and
+answered from the state at apply; a heartbeat that changes nothing is answered from memory.
+
+Rules
+    D1  Nothing is answered before this leader has applied all that was committed before it.
+    D2  Who is silent, or does not give up what it was asked for, is expired through the log: a
+        leader without a majority expires nobody.
+    D3  Sizes of topics are stamped from this node's catalog, and again whenever it changes.
+"""
+
+from collections.abc import Callable, Sequence
+
+from raftline.machines.catalog.machine import CatalogMachine
+from raftline.machines.groups import commands as c
+from raftline.machines.groups.commands import TopicSize
+from raftline.machines.groups.events import Committed, Left, WasReset
+from raftline.machines.groups.group import Group
+from raftline.machines.groups.views import group_view, member_view, summary
+from raftline.model.errors import InvalidArgument, NotReady, RaftlineError
+from raftline.model.groups import (
+    Advanced,
+    AdvanceGroup,
+    Answer,
+    Beat,
+    CommitCursors,
+    CursorsCommitted,
+    DeleteGroup,
+    Done,
+    GroupList,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    Places,
+    Polled,
+    PollGroup,
+    Request,
+    ResetGroup,
+    ShowGroup,
+)
+from raftline.model.limits import GROUP_IDLE_MS
+from raftline.node.groups_host import GroupsHost
+from raftline.node.partition import Applied, CommandProposal
+from raftline.node.ports import Clock
+from raftline.node.replica import Replica
+from raftline.node.sessions import Sessions, advance, positions
+
+CHECK_MS = 250  # between two looks for silent members
+PROPOSE_MS = 3_000  # what nobody waits for is tried again after this
+CONFIRM_AGAIN_MS = 50
+SWEEP_MS = 600_000.0
+
+Reply = Callable[[Answer | RaftlineError], None]
+
+
+class Coordinator:
+    """Answers for the groups of one shard."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        replica: Replica,
+        host: GroupsHost,
+        catalog: Callable[[], CatalogMachine],
+    ) -> None:
+        self.replica = replica
+        self.term = replica.raft.term
+        self._clock = clock
+        self._host = host
+        self._machine = host.machine
+        self._catalog = catalog
+        self._sessions = Sessions()
+        self._is_ready = self._is_closed = self._is_checking = False
+        self._check_due = 0.0
+        self._busy: set[str] = set()  # groups with an expiry or new sizes on the way
+        self._swept_mono = clock.mono_ms()
+
+    def start(self) -> None:
+        """Confirm that we lead and know all there is. D1."""
+        if not self._is_closed:
+            self.replica.read_index(self._confirmed)
+
+    def close(self) -> None:
+        """Somebody else leads now."""
+        self._is_closed = True
+
+    def _confirmed(self, error: RaftlineError | None) -> None:
+        if self._is_closed:
+            return
+        if error is not None:
+            self._clock.call_later(CONFIRM_AGAIN_MS, self.start)
+            return
+        self._is_ready = True
+        self.catalog_changed()
+        self._watch()
+
+    # ------------------------------------------------------------------ requests
+
+    def answer(self, request: Request, timeout_ms: int, reply: Reply) -> None:
+        """Answer one request; a refusal is an answer too."""
+        if not self._is_ready or self._is_closed:
+            reply(NotReady(f"{self._host.name} has a new leader"))  # D1: tried again
+            return
+        try:
+            self._dispatch(request, timeout_ms, reply)
+        except RaftlineError as error:
+            reply(error)
+
+    def _dispatch(self, request: Request, timeout_ms: int, reply: Reply) -> None:
+        match request:
+            case Beat():
+                self._beat(request, request.revoked, timeout_ms, reply)
+            case PollGroup():
+                self._poll(request, timeout_ms, reply)
+            case AdvanceGroup():
+                reply(self._advance(request))
+            case CommitCursors():
+                self._commit(request, timeout_ms, reply)
+            case JoinGroup():
+                self._join(request, timeout_ms, reply)
+            case LeaveGroup():
+                command = c.Leave(request.group, request.member, request.generation, self._now())
+                self._propose(command, timeout_ms, reply, lambda _: self._done(request.group))
+            case ShowGroup():
+                group = self._machine.group(request.group)
+                self._confirm(reply, lambda: group_view(group))
+            case ListGroups():
+                self._confirm(reply, self._list)
+            case ResetGroup():
+                self._reset(request, timeout_ms, reply)
+            case DeleteGroup():
+                command = c.Delete(request.group, at_ms=self._now())
+                self._propose(command, timeout_ms, reply, lambda _: Done())
+
+    def _join(self, request: JoinGroup, timeout_ms: int, reply: Reply) -> None:
+        command = c.Join(
+            request.group,
+            request.member,
+            request.nonce,
+            request.client,
+            request.topics,
+            self._sizes(request.topics),
+            request.assignor,
+            request.session_ms,
+            request.revoke_ms,
+            self._now(),
+        )
+
+        def joined(_: Sequence[object]) -> Answer:
+            group = self._machine.group(request.group)
+            self._sessions.of(group, request.member, self._clock.mono_ms())
+            self._watch()
+            return member_view(group, request.member)
+
+        self._propose(command, timeout_ms, reply, joined)
+
+    def _beat(self, request: Beat, revoked: Places, timeout_ms: int, reply: Reply) -> None:
+        """Hear a member; log only what changes something."""
+        group = self._machine.group(request.group)
+        member, generation = request.member, request.generation
+        group.member(member, generation)
+        session = self._sessions.of(group, member, self._clock.mono_ms())
+        session.heard_mono = self._clock.mono_ms()
+        if session.layout == group.layout and session.view is not None and not revoked:
+            reply(session.view)
+        elif group.news(member, generation, revoked):
+            command = c.Acknowledge(group.name, member, generation, revoked, self._now())
+
+            def told(_: Sequence[object]) -> Answer:
+                return session.told(self._machine.group(group.name), member)
+
+            self._propose(command, timeout_ms, reply, told)
+        else:
+            reply(session.told(group, member))
+
+    def _poll(self, request: PollGroup, timeout_ms: int, reply: Reply) -> None:
+        """Hear a member; who polls at the present generation is done with what was revoked."""
+        group = self._machine.group(request.group)
+        member, generation = request.member, request.generation
+        group.member(member, generation)
+        revoked = member_view(group, member).revoke if generation == group.epoch else {}
+
+        def told(view: Answer | RaftlineError) -> None:
+            if isinstance(view, RaftlineError):
+                reply(view)
+                return
+            now = self._machine.groups.get(request.group)
+            if now is None or member not in now.members:
+                reply(NotReady(f"group {request.group} changed meanwhile"))
+                return
+            session = self._sessions.of(now, member, self._clock.mono_ms())
+            if 0 <= request.number < session.number:
+                session.positions = dict(session.before)  # the answer to the last poll got lost
+                session.number = request.number
+            told_now = session.told(now, member)
+            reply(Polled(told_now, positions(now, session, told_now), session.number))
+
+        self._beat(Beat(request.group, member, generation), revoked, timeout_ms, told)
+
+    def _advance(self, request: AdvanceGroup) -> Answer:
+        group = self._machine.group(request.group)
+        group.member(request.member, request.generation)
+        session = self._sessions.of(group, request.member, self._clock.mono_ms())
+        if session.number != request.number:
+            return Advanced(-1)
+        advance(group, session, session.told(group, request.member), request.positions)
+        return Advanced(session.number)
+
+    def _commit(self, request: CommitCursors, timeout_ms: int, reply: Reply) -> None:
+        if request.member:
+            group = self._machine.group(request.group)
+            group.member(request.member, request.generation)
+            session = self._sessions.of(group, request.member, self._clock.mono_ms())
+            session.heard_mono = self._clock.mono_ms()
+        command = c.Commit(
+            request.group,
+            request.member,
+            request.generation,
+            request.offsets,
+            {} if request.member else self._sizes(tuple(request.offsets)),
+            self._now(),
+        )
+
+        def committed(events: Sequence[object]) -> Answer:
+            event = events[0]
+            assert isinstance(event, Committed)
+            return CursorsCommitted(event.count, event.refused)
+
+        self._propose(command, timeout_ms, reply, committed)
+
+    def _reset(self, request: ResetGroup, timeout_ms: int, reply: Reply) -> None:
+        sizes = self._sizes(tuple(request.offsets))
+        command = c.Reset(request.group, request.offsets, sizes, self._now())
+
+        def done(events: Sequence[object]) -> Answer:
+            event = events[0]
+            assert isinstance(event, WasReset)
+            return Done(count=event.count)
+
+        self._propose(command, timeout_ms, reply, done)
+
+    def _list(self) -> Answer:
+        groups = self._machine.groups
+        return GroupList([summary(groups[name]) for name in sorted(groups)])
+
+    def _done(self, name: str) -> Answer:
+        group = self._machine.groups.get(name)
+        return Done(group.epoch if group is not None else 0)
+
+    # ------------------------------------------------------------------ proposing
+
+    def _now(self) -> int:
+        return self.replica.time.stamp()
+
+    def _propose(
+        self,
+        command: c.Command,
+        timeout_ms: int,
+        reply: Reply,
+        answer: Callable[[Sequence[object]], Answer],
+    ) -> None:
+        """Propose; answer from the state right after the entry was applied."""
+
+        def applied(result: Applied | RaftlineError) -> None:
+            if isinstance(result, RaftlineError):
+                reply(result)
+                return
+            try:
+                told = answer(result.events)
+            except RaftlineError as error:
+                reply(error)
+            else:
+                reply(told)
+
+        deadline = self._clock.mono_ms() + timeout_ms
+        self._host.propose(command, CommandProposal(self._host.name, deadline, timeout_ms, applied))
+
+    def _confirm(self, reply: Reply, answer: Callable[[], Answer]) -> None:
+        """Answer what people ask from a state that is surely not old."""
+
+        def confirmed(error: RaftlineError | None) -> None:
+            reply(answer() if error is None else error)
+
+        self.replica.read_index(confirmed)
+
+    # ------------------------------------------------------------------ silence
+
+    def _watch(self) -> None:
+        """Look for silent members from now on, while there are any."""
+        if not self._is_checking and any(g.members for g in self._machine.groups.values()):
+            self._is_checking = True
+            self._check_due = self._clock.mono_ms() + CHECK_MS
+            self._clock.call_later(CHECK_MS, self._check)
+
+    def _check(self) -> None:
+        self._is_checking = False
+        if self._is_closed:
+            return
+        now = self._clock.mono_ms()
+        if now - self._check_due > CHECK_MS:
+            self._sessions.stood_still(now - self._check_due)
+        for group in list(self._machine.groups.values()):
+            if group.members and group.name not in self._busy:
+                late = self._sessions.late(group, now)
+                if late:
+                    self._alone(c.Expire(group.name, late, self._now()), group.name)
+        self._sessions.keep_only(dict(self._machine.groups))
+        self._watch()
+
+    def _alone(self, command: c.Command, group: str) -> None:
+        """Propose what nobody waits for, one at a time in a group. D2."""
+        self._busy.add(group)
+
+        def applied(result: Applied | RaftlineError) -> None:
+            self._busy.discard(group)
+            if isinstance(result, RaftlineError) or isinstance(result.events[0], Left):
+                return
+            self.catalog_changed()  # sizes may have changed again meanwhile
+
+        deadline = self._clock.mono_ms() + PROPOSE_MS
+        self._host.propose(command, CommandProposal(self._host.name, deadline, PROPOSE_MS, applied))
+
+    def sweep(self) -> None:
+        """Now and then: forget groups that nobody used for long."""
+        now = self._clock.mono_ms()
+        if not self._is_ready or now - self._swept_mono < SWEEP_MS:
+            return
+        self._swept_mono = now
+        since_ms = self._now() - GROUP_IDLE_MS
+        for group in list(self._machine.groups.values()):
+            if not group.members and group.touched_ms <= since_ms and group.name not in self._busy:
+                self._alone(c.Delete(group.name, since_ms, self._now()), group.name)
+
+    # ------------------------------------------------------------------ topics
+
+    def catalog_changed(self) -> None:
+        """Tell groups of topics that came, went or grew. D3."""
+        if not self._is_ready or self._is_closed:
+            return
+        for group in list(self._machine.groups.values()):
+            changed = self._changed_topics(group)
+            if changed and group.name not in self._busy:
+                self._alone(c.SetTopics(group.name, changed, self._now()), group.name)
+
+    def _changed_topics(self, group: Group) -> dict[str, TopicSize]:
+        read = {topic for member in group.members.values() for topic in member.topics}
+        catalog = self._catalog()
+        changed: dict[str, TopicSize] = {}
+        for name in sorted(read | group.topics.keys()):
+            row, known = catalog.topics.get(name), group.topics.get(name)
+            if row is None:
+                if known is not None and catalog.was_deleted(known.uuid):
+                    changed[name] = TopicSize(known.uuid, 0, known.created_ms)
+                continue
+            size = TopicSize(row.uuid, len(row.shards), row.created_ms)
+            if group.size_with(name, size) != (len(known.slots) if known else 0) or (
+                known is not None and known.uuid != row.uuid and row.created_ms >= known.created_ms
+            ):
+                changed[name] = size
+        return changed
+
+    def _sizes(self, topics: tuple[str, ...]) -> dict[str, TopicSize]:
+        catalog = self._catalog().topics
+        if not self._is_ready:
+            raise InvalidArgument("the coordinator is not ready")
+        return {
+            name: TopicSize(row.uuid, len(row.shards), row.created_ms)
+            for name in topics
+            if (row := catalog.get(name)) is not None
+        }

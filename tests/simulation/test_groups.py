@@ -1,0 +1,264 @@
+"""Stream groups on simulated clusters: only what moves pauses, and no failure costs a cursor."""
+
+import pytest
+
+import raftline.testing
+from raftline.model.errors import FencedMember, UnknownGroup, UnknownMember
+from raftline.model.groups import (
+    AdvanceGroup,
+    Beat,
+    CommitCursors,
+    DeleteGroup,
+    JoinGroup,
+    LeaveGroup,
+    Offset,
+    PollGroup,
+    ResetGroup,
+    ShowGroup,
+)
+from raftline.node.group_calls import shard_of
+
+TOPIC, GROUP = "orders", "billing"
+
+
+class Consumer:
+    """A member that does as it is told, and remembers when it was told what."""
+
+    def __init__(self, c, name: str, *, session_ms: int = 5_000) -> None:
+        self.c = c
+        self.name = name
+        view = c.group(JoinGroup(GROUP, (TOPIC,), name, session_ms=session_ms))
+        self.generation = view.generation
+        self.reads: set[int] = set()
+        self.revoke: dict[str, list[int]] = {}
+        self.from_ms: dict[int, float] = {}
+        self.until_ms: dict[int, float] = {}
+        self._take(view)
+
+    def beat(self, via: str = "") -> None:
+        gone = self.revoke.get(TOPIC, [])
+        for partition in gone:
+            self.until_ms[partition] = self.c.now_ms
+            self.reads.discard(partition)
+        view = self.c.group(Beat(GROUP, self.name, self.generation, self.revoke), via=via)
+        self._take(view)
+
+    def _take(self, view) -> None:
+        self.generation = view.generation
+        self.revoke = view.revoke
+        now = {*view.partitions.get(TOPIC, []), *view.revoke.get(TOPIC, [])}
+        for partition in now - self.reads:
+            self.from_ms[partition] = self.c.now_ms
+        self.reads = now
+
+    def commit(self, partition: int, offset: int, generation: int | None = None):
+        told = self.generation if generation is None else generation
+        return self.c.group(
+            CommitCursors(GROUP, self.name, told, {TOPIC: {partition: Offset(offset)}})
+        )
+
+
+def beats(c, *consumers: Consumer, times: int = 4) -> None:
+    for _ in range(times):
+        for consumer in consumers:
+            consumer.beat()
+        c.advance("50ms")
+
+
+def owners(c) -> dict[int, str]:
+    view = c.group(ShowGroup(GROUP))
+    return {row.partition: row.owner for row in view.partitions}
+
+
+def coordinator(c) -> str:
+    """Return the name of the node that leads the group's shard."""
+    shard = shard_of(GROUP)
+    for name in c.running:
+        node = c.host(name).node
+        replica = node.shards.get(shard)
+        if replica is not None and replica.is_leader:
+            return name
+    raise AssertionError("nobody leads the group's shard")
+
+
+def delete_topic(c) -> None:
+    answers: list[object] = []
+    node = c.host(c.running[0]).node
+    node.command("topic.delete", {"name": TOPIC}, 5_000, answers.append)
+    c.run_until(lambda: bool(answers))
+    assert isinstance(answers[0], dict), answers
+    c.advance("100ms")
+
+
+def test_only_moved_partitions_pause() -> None:
+    with raftline.testing.cluster(nodes=3, seed=21) as c:
+        c.create_topic(TOPIC, partitions=6)
+        a, b = Consumer(c, "a"), Consumer(c, "b")
+        beats(c, a, b)
+        assert {len(a.reads), len(b.reads)} == {3}
+        before = {**dict.fromkeys(a.reads, "a"), **dict.fromkeys(b.reads, "b")}
+        told_ms = c.now_ms
+        joined = Consumer(c, "c")
+        beats(c, a, b, joined)
+        moved = joined.reads
+        assert len(moved) == 2, "the fewest that make it even"
+        for partition in moved:
+            old = a if before[partition] == "a" else b
+            pause_ms = joined.from_ms[partition] - old.until_ms[partition]
+            assert 0 <= pause_ms < 200, f"{partition} paused {pause_ms} ms"
+        for partition in set(range(6)) - moved:
+            keeper = a if before[partition] == "a" else b
+            assert keeper.from_ms[partition] <= told_ms, f"{partition} was taken away"
+            assert partition not in keeper.until_ms or keeper.until_ms[partition] < told_ms
+        view = c.group(ShowGroup(GROUP))
+        paused = {row.partition for row in view.partitions if row.pause_ms >= 0}
+        assert moved <= paused
+        assert view.state == "stable"
+        assert 0 <= view.pauses.max_ms < 200
+        assert {row.owner for row in view.partitions} == {"a", "b", "c"}
+
+
+def test_a_silent_member_is_expired_and_refused() -> None:
+    with raftline.testing.cluster(nodes=3, seed=22) as c:
+        c.create_topic(TOPIC, partitions=4)
+        a, b = Consumer(c, "a"), Consumer(c, "b")
+        beats(c, a, b)
+        b.commit(min(b.reads), 7)
+        mine = set(b.reads)
+        for _ in range(14):  # b is silent for longer than its session
+            c.advance("500ms")
+            a.beat()
+        assert set(owners(c).values()) == {"a"}
+        with pytest.raises(UnknownMember):
+            b.beat()
+        with pytest.raises(UnknownMember):
+            b.commit(min(mine), 9)
+        cursors = {r.partition: r.offset for r in c.group(ShowGroup(GROUP)).partitions}
+        assert cursors[min(mine)] == 7
+
+
+def test_a_member_that_gives_nothing_up_is_expired() -> None:
+    with raftline.testing.cluster(nodes=1, seed=23) as c:
+        c.create_topic(TOPIC, partitions=2)
+        c.group(JoinGroup(GROUP, (TOPIC,), "a", revoke_ms=2_000))
+        b = Consumer(c, "b")
+        for _ in range(12):
+            c.advance("250ms")
+            b.beat()
+            try:
+                c.group(Beat(GROUP, "a", 1))
+            except UnknownMember:
+                break
+        beats(c, b)
+        assert b.reads == {0, 1}
+
+
+def test_the_coordinator_dies_and_nothing_is_lost() -> None:
+    with raftline.testing.cluster(nodes=3, seed=24) as c:
+        c.create_topic(TOPIC, partitions=6)
+        a, b = Consumer(c, "a"), Consumer(c, "b")
+        beats(c, a, b)
+        first = min(a.reads)
+        a.commit(first, 11)
+        before = owners(c)
+        c.kill(coordinator(c))
+        c.advance("3s")
+        beats(c, a, b)
+        assert owners(c) == before, "a new leader gives everybody a full session"
+        assert b.reads.isdisjoint(a.reads)
+        view = c.group(ShowGroup(GROUP))
+        assert {row.offset for row in view.partitions if row.partition == first} == {11}
+
+
+def test_a_power_cut_of_all_nodes_keeps_groups_and_replicas_agree() -> None:
+    with raftline.testing.cluster(nodes=3, seed=25) as c:
+        c.create_topic(TOPIC, partitions=3)
+        a = Consumer(c, "a", session_ms=60_000)
+        a.commit(2, 5)
+        c.power_off_all()
+        for name in c.nodes:
+            c.restart(name)
+        c.wait_ready()
+        a.beat()
+        assert a.reads == {0, 1, 2}
+        assert c.group(ShowGroup(GROUP)).partitions[2].offset == 5
+        assert c.verify().identical
+        assert f"groups-{shard_of(GROUP) - 2}" in [row.name for row in c.verify().shards]
+
+
+def test_shards_of_groups_grow_and_move_with_the_cluster() -> None:
+    with raftline.testing.cluster(nodes=1, seed=26) as c:
+        c.create_topic(TOPIC, partitions=2)
+        a = Consumer(c, "a", session_ms=60_000)
+        a.commit(0, 3)
+        for _ in range(2):
+            c.add_node()
+            c.advance("5s")
+        shard = shard_of(GROUP)
+
+        def voters() -> list[int]:
+            node = c.host(coordinator(c)).node
+            return list(node.shards.get(shard).conf.voters)
+
+        c.run_until(lambda: len(voters()) == 3, "30s")
+        c.power_off("node-1")
+        c.advance("5s")
+        a.beat(via="node-2")
+        assert a.reads == {0, 1}
+        view = c.group(ShowGroup(GROUP), via="node-3")
+        assert [row.offset for row in view.partitions] == [3, -1]
+
+
+def test_a_topic_that_comes_grows_and_goes() -> None:
+    with raftline.testing.cluster(nodes=3, seed=27) as c:
+        a = Consumer(c, "a")
+        assert a.reads == set(), "there is no such topic yet"
+        c.create_topic(TOPIC, partitions=2)
+        c.advance("100ms")
+        a.beat()
+        assert a.reads == {0, 1}
+        a.commit(0, 4)
+        delete_topic(c)
+        a.beat()
+        assert a.reads == set()
+        c.create_topic(TOPIC, partitions=1)
+        c.advance("100ms")
+        a.beat()
+        assert a.reads == {0}
+        assert c.group(ShowGroup(GROUP)).partitions[0].offset == -1, "another topic, no cursor"
+
+
+def test_fencing_leaving_resetting_deleting() -> None:
+    with raftline.testing.cluster(nodes=3, seed=28) as c:
+        c.create_topic(TOPIC, partitions=2)
+        with pytest.raises(UnknownGroup):
+            c.group(ShowGroup(GROUP))
+        a = Consumer(c, "a")
+        again = Consumer(c, "a")  # another instance under the same name
+        with pytest.raises(FencedMember):
+            a.beat()
+        assert again.commit(0, 5).count == 1
+        with pytest.raises(FencedMember):
+            a.commit(0, 6)
+        assert c.group(LeaveGroup(GROUP, "a", again.generation)).generation == 3
+        assert c.group(ResetGroup(GROUP, {TOPIC: {0: Offset(1), 1: Offset(2)}})).count == 2
+        rows = c.group(ShowGroup(GROUP)).partitions
+        assert [row.offset for row in rows] == [1, 2]
+        c.group(DeleteGroup(GROUP))
+        with pytest.raises(UnknownGroup):
+            c.group(ShowGroup(GROUP))
+
+
+def test_polls_go_on_where_the_last_answer_ended() -> None:
+    with raftline.testing.cluster(nodes=3, seed=29) as c:
+        c.create_topic(TOPIC, partitions=1)
+        a = Consumer(c, "a")
+        polled = c.group(PollGroup(GROUP, "a", a.generation))
+        assert polled.positions == {TOPIC: {0: -1}}
+        moved = AdvanceGroup(GROUP, "a", a.generation, polled.number, {TOPIC: {0: 10}})
+        assert c.group(moved).number == 1
+        assert c.group(moved).number == -1, "two polls at once: the second reads again"
+        assert c.group(PollGroup(GROUP, "a", a.generation)).positions == {TOPIC: {0: 10}}
+        lost = c.group(PollGroup(GROUP, "a", a.generation, 0))
+        assert lost.positions == {TOPIC: {0: -1}}, "the answer of poll 1 got lost"
+        assert lost.number == 0
