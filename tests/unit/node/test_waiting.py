@@ -233,12 +233,12 @@ def test_damage_of_the_waiting_log_is_mended_from_a_peer(sim: SimCluster) -> Non
     path = host(sim, follower, TOPIC).side[WAITING]._files.directory
     sim.stop(follower)
     disk = sim.host(follower).disk
-    (name,) = [name for name in disk.listdir(path) if name.endswith(".log")]
-    disk.flip_bit(f"{path}/{name}", 70_000)
+    names = [name for name in disk.listdir(path) if name.endswith(".log")]
+    disk.flip_bit(f"{path}/{names[0]}", 1000)
     sim.start(follower)
     sim.wait_ready()
-    arguments = {"topic": TOPIC, "partition": 0, "to_node": follower}
-    sim.command("cluster.transfer", arguments)
+    sim.advance("2s")
+    sim.command("cluster.transfer", topic=TOPIC, partition=0, to_node=follower)
     sim.run_until(lambda: sim.leader(TOPIC) == follower)
     assert len(delivered(sim, 60, "30s")) == 60
     assert any("log.repaired" in line for line in sim.log_lines(500))
