@@ -56,6 +56,7 @@ class WorkGroup:
         "counts",
         "errors",
         "floor",
+        "freed",
         "generation_max",
         "keys",
         "members",
@@ -85,6 +86,7 @@ class WorkGroup:
         self.errors = Texts(DELIVERY_ERRORS_MAX)
         self.timers = Timers()
         self.returned: list[tuple[int, int]] = []  # ranges that became READY; whoever asks clears
+        self.freed: list[int] = []  # keys that a row let go, perhaps to be held by its next state
 
     # ------------------------------------------------------------------ questions
 
@@ -181,6 +183,7 @@ class WorkGroup:
         self.settled_count = 0
         self.counts = [0, 0, 0, 0, 0, 0]
         self.returned.clear()
+        self.freed.clear()
         self.floor = offset
         self.generation_max += 1
         self.base_generation = self.generation_max
@@ -195,6 +198,7 @@ class WorkGroup:
                     self.keys.add(key)
         self.settled_count = self.settled.count()
         self.returned.clear()
+        self.freed.clear()
 
     def check(self, log_start: int, next_offset: int) -> None:
         """Raise if an invariant is broken."""
@@ -286,3 +290,4 @@ class WorkGroup:
             self.errors.drop(error_of(row), count)
         if row[KEY]:
             self.keys.discard(row[KEY])
+            self.freed.append(row[KEY])

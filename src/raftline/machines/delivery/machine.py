@@ -84,6 +84,7 @@ class DeliveryMachine:
         assert 0 < term <= TERM_MAX, (term, index)
         for group in self.groups.values():
             group.returned.clear()
+            group.freed.clear()
         self._advance(entry.at_ms)
         return [self._apply(term, c, log_start, next_offset) for c in entry.commands]
 
@@ -93,6 +94,14 @@ class DeliveryMachine:
         for name, group in self.groups.items():
             found += [(name, start, end) for start, end in group.returned]
             group.returned.clear()
+        return found
+
+    def take_freed(self) -> list[tuple[str, int]]:
+        """Return the keys that no message holds any more since the last entry, once."""
+        found: list[tuple[str, int]] = []
+        for name, group in self.groups.items():
+            found += [(name, key) for key in group.freed if key not in group.keys]
+            group.freed.clear()
         return found
 
     def trim(self, log_start: int) -> None:
