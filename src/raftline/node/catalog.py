@@ -72,6 +72,11 @@ class CatalogHost(StateHost):
             for _, _, done in ready:
                 done(True)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Say whether anybody waits for the catalog to reach an index."""
+        return bool(self._waiting)
+
     def expire(self, now_ms: float) -> None:
         """Tell who waited too long."""
         if self._waiting:

@@ -143,6 +143,11 @@ class Remote:
             _, _, name, timeout_ms, done = self._calls.pop(number)
             done(_lost(name, timeout_ms))
 
+    @property
+    def is_waiting(self) -> bool:
+        """Say whether any call has no answer yet."""
+        return bool(self._calls)
+
     def expire(self, now_ms: float) -> None:
         """Answer the overdue. C1."""
         late = [number for number, call in self._calls.items() if call[1] <= now_ms]

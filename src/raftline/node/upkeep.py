@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from raftline.node.node import Node
 
 STORING_TAGS = (APPEND_TAG, STREAM_TAG)
-EXPIRE_MS = 50
+EXPIRE_MS = 50  # while somebody waits
+EXPIRE_IDLE_MS = 100  # while nobody does: falls together with the ticks, and so costs no wake-up
 HAND_OVER_MS = 3_000  # between two tries to give all leaderships away
 HOUSEKEEPING_MS = 200
 RETENTION_MS = 5_000
@@ -160,7 +161,7 @@ class Upkeep:
     def _expire(self) -> None:
         if self._node.is_stopping:
             return
-        self._again(EXPIRE_MS, self._expire)
+        self._again(EXPIRE_MS if self._somebody_waits() else EXPIRE_IDLE_MS, self._expire)
         now = self._node.clock.mono_ms()
         for replica in list(self._node.turn.awake):
             replica.expire(now)
@@ -169,6 +170,17 @@ class Upkeep:
         if self._node.catalog_host is not None:
             self._node.catalog_host.expire(now)
         self._node.remote.expire(now)
+
+    def _somebody_waits(self) -> bool:
+        """Say whether a call may become overdue. One that comes later is seen at the next look."""
+        node = self._node
+        catalog = node.catalog_host
+        return bool(
+            node.turn.awake
+            or node.shards.pressure.parked
+            or node.remote.is_waiting
+            or (catalog is not None and catalog.is_waiting)
+        )
 
     def _housekeeping(self) -> None:
         if self._node.is_stopping:

@@ -1,0 +1,36 @@
+"""The real clock: long waits that are meant for one instant end in one wake-up."""
+
+import asyncio
+import time
+
+import pytest
+import uvloop
+
+from raftline.node.clock import GRID_MS, LoopClock
+
+
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_long_waits_for_one_instant_end_together_and_never_early(new_loop) -> None:
+    loop = new_loop()
+    clock = LoopClock(loop)
+    begun = clock.mono_ms()
+    ends: list[tuple[float, float]] = []
+
+    def wait_until(due_ms: float) -> None:
+        clock.call_later(due_ms - clock.mono_ms(), lambda: ends.append((loop.time(), due_ms)))
+
+    for due in (60.0, 60.0, 60.0):
+        wait_until(begun + due)
+        until = time.perf_counter() + 0.0007  # what a callback takes; loops round each timer alone
+        while time.perf_counter() < until:
+            pass
+    clock.call_later(10, lambda: ends.append((0.0, 0.0)))
+    loop.call_later(0.2, loop.stop)
+    loop.run_forever()
+    loop.close()
+    assert ends[0] == (0.0, 0.0)  # a short wait is not drawn out
+    passes = [end for end, _ in ends[1:]]
+    assert len(passes) == 3
+    assert max(passes) - min(passes) < 0.001
+    for end, due in ends[1:]:
+        assert due - 1.5 <= end * 1000 <= due + GRID_MS + 100  # the machine may be slow
