@@ -266,3 +266,18 @@ def test_many_delayed_messages_go_in_calls_of_bounded_size() -> None:
         assert [r["id"] for r in reply.json["results"]] == [f"t.0.w{n + 1}" for n in range(2500)]
 
     serve(scenario)
+
+
+def test_reading_shows_the_priority_and_the_id_of_a_message_that_waited() -> None:
+    async def scenario(web: Web) -> None:
+        await publish(
+            web,
+            {"value": "a", "priority": "low", "headers": {"raftline-id": "t.0.w7"}},
+            {"value": "b", "headers": {"raftline-id": "u.0.w7", "raftline-priority": "much"}},
+        )
+        client = await web.client()
+        waited, other = (await client.ask("GET", ONE)).json["messages"]
+        assert (waited["id"], waited["priority"]) == ("t.0.w7", -10)
+        assert (other["id"], "priority" in other) == ("t.0.1", False)
+
+    serve(scenario)

@@ -18,6 +18,8 @@ from raftline.model.message import Header, Message, NewMessage
 
 MESSAGE_BYTES = 32  # what a message weighs in a batch besides its key, value and headers
 TIMESTAMP_MS_MAX = 1 << 50
+PRIORITY_HEADER = "raftline-priority"  # so that raw reads show it too
+ID_HEADER = "raftline-id"  # of a message that waited: the id its sender knows
 
 HeaderValues = str | list[str | None] | None
 
@@ -53,6 +55,7 @@ class ReadItem(msgspec.Struct, gc=False):
     key_base64: str | UnsetType = UNSET
     value_base64: str | UnsetType = UNSET
     headers_base64: dict[str, str] | UnsetType = UNSET
+    priority: int | UnsetType = UNSET  # other than 0, as its sender said
 
 
 def to_message(item: NewItem, now_ms: int) -> NewMessage:
@@ -145,7 +148,19 @@ def fill_item(kind: type[Item], topic: str, partition: int, message: Message) ->
             item.value_base64 = _to_base64(message.value)
     for name, value in message.headers:
         _put_header(item, name, value)
+    if message.headers:
+        _take_marks(item, f"{topic}.{partition}.w")
     return item
+
+
+def _take_marks(item: ReadItem, waited: str) -> None:
+    """Show what the gateway and the release wrote into headers: priority, the id it waited by."""
+    priority = item.headers.get(PRIORITY_HEADER)
+    if isinstance(priority, str) and priority.removeprefix("-").isdecimal() and len(priority) < 5:
+        item.priority = int(priority)
+    waiting_id = item.headers.get(ID_HEADER)
+    if isinstance(waiting_id, str) and waiting_id.startswith(waited):
+        item.id = waiting_id
 
 
 def _put_header(item: ReadItem, name: str, value: bytes | None) -> None:

@@ -21,11 +21,16 @@ from raftline.gateways.error_table import row_of
 from raftline.gateways.http import replies
 from raftline.gateways.http.batches import Gather
 from raftline.gateways.http.connection import Exchange
-from raftline.gateways.http.items import NewItem, check_headers, size_of, to_message
+from raftline.gateways.http.items import (
+    PRIORITY_HEADER,
+    NewItem,
+    check_headers,
+    size_of,
+    to_message,
+)
 from raftline.gateways.http.wanted import (
     NOTHING,
     NOW,
-    PRIORITY_HEADER,
     PRODUCER_HEADER,
     Settings,
     Wanted,

@@ -13,7 +13,6 @@ from raftline.model.priorities import parse_priority
 from raftline.model.settings import Value, parse_duration_ms
 
 NOW = 0
-PRIORITY_HEADER = "raftline-priority"  # so that raw reads show it too
 PRODUCER_HEADER = "raftline-producer"
 
 Settings = Callable[[], Mapping[str, Value]]
