@@ -27,5 +27,17 @@ def parse_message_id(text: str) -> tuple[str, int, int]:
     return parts[0], int(parts[1]), int(parts[2])
 
 
+def parse_any_id(text: str) -> tuple[str, int, int, int]:
+    """Return topic, partition, offset and number of an id: a waiting message has offset -1.
+
+    Raises InvalidArgument.
+    """
+    head, dot, last = text.rpartition(".w")
+    if dot and _is_number(last):
+        topic, partition, _ = parse_message_id(f"{head}.0")
+        return topic, partition, -1, int(last)
+    return (*parse_message_id(text), 0)
+
+
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 19

@@ -88,6 +88,10 @@ SETTINGS: dict[str, Setting] = {
         FOREVER,
         _YEARS_MS,
     ),
+    "trace_percent": Setting(100, "share of messages whose way is traced; 0: none", 0, 100),
+    "trace_retention_ms": Setting(
+        72 * limits.HOUR_MS, "age at which traces go; -1: never", FOREVER, _YEARS_MS
+    ),
     "delay_ms_max": Setting(168 * limits.HOUR_MS, "longest delay of a message", 0, 366 * _DAY_MS),
     "dedup_ms": Setting(24 * limits.HOUR_MS, "dedup window", 0, 30 * _DAY_MS),
 }

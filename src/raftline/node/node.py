@@ -58,6 +58,7 @@ from raftline.node.segments import Segments
 from raftline.node.shards import Found as FoundShard
 from raftline.node.shards import Shards, find_shards, shard_directory
 from raftline.node.status import StatusPages
+from raftline.node.timelines import Timelines
 from raftline.node.turn import Turn
 from raftline.node.upkeep import Upkeep
 from raftline.node.verifier import Verifier
@@ -253,6 +254,7 @@ class Node(NodeCalls):
         self.desks = Desks(self)
         self.waiting = WaitingMessages(self)
         WorkGroupQuestions(self)
+        self.timelines = Timelines(self)
         self.pieces = Pieces(self)
         self.dead_letters = DeadLetters(self)
         self.letters = Letters(self)

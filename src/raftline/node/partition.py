@@ -30,8 +30,15 @@ from raftline.machines.partition.commands import (
     encode_append,
     encode_command,
 )
-from raftline.machines.partition.machine import AppendedEntry, Duplicate, PartitionMachine, Trimmed
+from raftline.machines.partition.machine import (
+    AppendedEntry,
+    Duplicate,
+    PartitionMachine,
+    TraceSet,
+    Trimmed,
+)
 from raftline.machines.partition.side_car import SideCar, encode_extension
+from raftline.machines.partition.trace import waiting_events
 from raftline.machines.partition.waiting import Scheduled
 from raftline.machines.partition.waiting_commands import WAITING_TAG
 from raftline.model.batch import BatchInfo
@@ -46,7 +53,7 @@ from raftline.model.errors import (
     TimedOut,
 )
 from raftline.model.limits import ENTRY_BATCHES_MAX
-from raftline.model.records import open_batch
+from raftline.model.records import open_batch, seal_batch
 from raftline.node.deliver_proposal import DeliverDone, DeliverProposal
 from raftline.node.marks import Marks
 from raftline.node.replica import Proposal, Replica
@@ -63,6 +70,7 @@ if TYPE_CHECKING:
 
 ENTRY_BYTES = 1 << 20  # appends of one turn share entries up to about this size
 WAITING = "waiting"  # the side log of waiting messages
+TRACE = "trace"  # the side log of what happened to messages
 SIDE_TRIM_BYTES = 1 << 20  # below it the files of a side log are not worth removing
 SIDE_START = 1  # the first offset of a side log: what waits is numbered from 1
 OFFERS_MAX = 4  # the oldest may still be fetched while newer ones are made
@@ -405,6 +413,8 @@ class PartitionHost:
         for event in events:
             if isinstance(event, AppendedEntry):
                 self._store(entry, event)
+            elif isinstance(event, TraceSet):
+                self._trim_trace(event.log_start)
             elif isinstance(event, Trimmed):
                 self.log.trim(event.log_start)
                 self._segments.trimmed(self)
@@ -420,6 +430,10 @@ class PartitionHost:
                 self._store(entry, event)
             elif isinstance(event, Scheduled):
                 self._store_waiting(entry, event)
+        trace, waiting = self.machine.trace, self.machine.waiting
+        if trace.percent:
+            told = waiting_events(events, lambda number: waiting.find(number).due_ms)
+            self._trace(entry, trace.encode(self.machine.at_ms, entry.term, told))
         log = self.side.get(WAITING)
         if log is not None:
             assert self.machine.waiting.next_number == log.log_end  # A4
@@ -455,11 +469,31 @@ class PartitionHost:
             if proposal is not None:
                 proposal.refuse(Internal(str(error)))
             return
+        outbox = self.machine.delivery.outbox
+        died_from = outbox.next_number
         outcomes = self.machine.apply_deliver(entry.index, entry.term, deliver)
+        died = outbox.after(died_from - 1) if outbox.next_number > died_from else ()
+        self._trace(entry, self.machine.trace.record(entry.term, deliver, outcomes, died))
         if self.desk is not None:
             self.desk.applied(deliver, outcomes, entry.term)
         if isinstance(proposal, DeliverProposal):
             proposal.answer(outcomes)
+
+    def _trace(self, entry: Entry, record: bytes | None) -> None:
+        """Put what an entry did into the trace log: every replica the same bytes."""
+        if record is None:
+            return
+        at_ms = self.machine.at_ms
+        batch = seal_batch([(None, record, (), at_ms)])
+        log = self.side_log(TRACE)
+        log.append(log.log_end, entry.term, at_ms, [(batch, 1, at_ms)])
+
+    def _trim_trace(self, log_start: int) -> None:
+        log = self.side.get(TRACE)
+        if log is not None:
+            log.trim(min(log_start, log.log_end))
+            if log.bytes >= SIDE_TRIM_BYTES:
+                self._segments.trimmed(self)
 
     def applied(self) -> None:
         """Observe log time, wake readers, plan the write-out."""

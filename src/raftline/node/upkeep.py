@@ -40,6 +40,7 @@ EXPIRE_IDLE_MS = 100  # while nobody does: falls together with the ticks, and so
 HAND_OVER_MS = 3_000  # between two tries to give all leaderships away
 HOUSEKEEPING_MS = 200
 RETENTION_MS = 5_000
+RETENTION_SETTINGS = ("retention_ms", "retention_bytes", "trace_percent", "trace_retention_ms")
 SPACE_MS = 1_000
 QUIET_ROUNDS = 32  # of housekeeping in which each quiet shard is looked at once
 QUIET_ROWS_MAX = 2_000
@@ -312,7 +313,7 @@ class Upkeep:
     def _retain(self) -> None:
         """Propose to trim what the topic's retention lets go, where we lead."""
         machine = self._node.catalog_machine
-        wanted: dict[str, tuple[int, int]] = {}  # by topic
+        wanted: dict[str, tuple[int, ...]] = {}  # by topic
         for replica in list(self._node.shards):
             host = replica.host
             row = machine.shards.get(replica.shard)
@@ -323,9 +324,10 @@ class Upkeep:
             bounds = wanted.get(row.topic)
             if bounds is None:
                 settings = effective(machine.topics[row.topic].settings)
-                bounds = int(settings["retention_ms"]), int(settings["retention_bytes"])
+                bounds = tuple(int(settings[name]) for name in RETENTION_SETTINGS)
                 wanted[row.topic] = bounds
-            age, size = bounds
+            age, size, trace_percent, trace_age = bounds
+            self._node.timelines.keep(host, replica, trace_percent, trace_age)
             now_ms = replica.time.stamp()
             start = host.log.retention_start(
                 now_ms - age if age >= 0 else None, size if size >= 0 else None

@@ -12,6 +12,7 @@ from raftline.gateways.http.routes import Router
 from raftline.gateways.http.server import HttpServer
 from raftline.gateways.http.topic_finder import TopicFinder
 from raftline.gateways.http.topics import TopicRoutes
+from raftline.gateways.http.traces import TraceRoutes
 from raftline.gateways.ports import Calls
 from raftline.model.limits import WAIT_MS_MAX
 from raftline.node.ports import Clock
@@ -43,6 +44,7 @@ class HttpGateway:
         ).add_to(router)
         DeliveryRoutes(calls, reply_bytes_max=limits.reply_bytes_max).add_to(router)
         DeadLetterRoutes(calls).add_to(router)
+        TraceRoutes(calls).add_to(router)
         TopicRoutes(calls).add_to(router)
         ClusterRoutes(calls).add_to(router)
         self.server = HttpServer(

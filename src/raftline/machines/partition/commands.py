@@ -72,7 +72,15 @@ class MarkLetters(msgspec.Struct, frozen=True, tag="letters"):
     at_ms: int
 
 
-Command = Trim | SetFeatureLevel | Noop | MarkLetters
+class SetTrace(msgspec.Struct, frozen=True, tag="trace"):
+    """Trace so many percent of the messages from now on; records below ``log_start`` go."""
+
+    percent: int
+    log_start: int
+    at_ms: int
+
+
+Command = Trim | SetFeatureLevel | Noop | MarkLetters | SetTrace
 
 
 class Malformed(Exception):

@@ -34,6 +34,7 @@ from raftline.machines.partition.commands import (
     MarkLetters,
     Noop,
     SetFeatureLevel,
+    SetTrace,
     Trim,
     decode_append,
     decode_command,
@@ -55,6 +56,7 @@ from raftline.machines.partition.streams import (
     Streams,
     decode_stream_append,
 )
+from raftline.machines.partition.trace import Trace
 from raftline.machines.partition.waiting import Waiting, WaitingEvent
 from raftline.machines.partition.waiting_commands import (
     WAITING_TAG,
@@ -121,6 +123,13 @@ class Delivered(msgspec.Struct, frozen=True):
     outcomes: list[DeliveryOutcome]
 
 
+class TraceSet(msgspec.Struct, frozen=True):
+    """So much is traced, and records are kept from ``log_start`` on."""
+
+    percent: int
+    log_start: int
+
+
 class LettersMarked(msgspec.Struct, frozen=True):
     """So many dead letters are done with that were not before."""
 
@@ -133,6 +142,7 @@ Event = (
     | Trimmed
     | FeatureLevelSet
     | LettersMarked
+    | TraceSet
     | Streamed
     | WaitingEvent
     | Refused
@@ -166,6 +176,7 @@ class PartitionMachine:
         "parts",
         "producers",
         "streams",
+        "trace",
         "waiting",
     )
 
@@ -181,6 +192,7 @@ class PartitionMachine:
         self.letters = Letters()
         self.waiting = Waiting()
         self.delivery = DeliveryMachine()
+        self.trace = Trace()
         self.parts: NamedParts = (  # the order is part of the snapshot's bytes
             ("dedup", self.dedup),
             ("lanes", self.lanes),
@@ -188,6 +200,7 @@ class PartitionMachine:
             ("letters", self.letters),
             ("waiting", self.waiting),
             ("delivery", self.delivery),
+            ("trace", self.trace),
         )
 
     def apply(self, index: int, term: int, data: bytes) -> Sequence[Event]:
@@ -214,6 +227,10 @@ class PartitionMachine:
                 return (self._set_feature_level(command),)
             case Noop():
                 return ()
+            case SetTrace():
+                self.trace.set_percent(command.percent)
+                self.trace.trim(command.log_start)
+                return (TraceSet(self.trace.percent, self.trace.log_start),)
             case MarkLetters():
                 marked = self.letters.mark(command, self.log_start, self.next_offset)
                 return (LettersMarked(marked) if isinstance(marked, int) else refused(marked),)
