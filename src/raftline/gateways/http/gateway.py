@@ -9,6 +9,7 @@ from raftline.gateways.http.dead_letters import DeadLetterRoutes
 from raftline.gateways.http.deliveries import DeliveryRoutes
 from raftline.gateways.http.messages import MessageRoutes
 from raftline.gateways.http.routes import Router
+from raftline.gateways.http.scheduled import ScheduledRoutes
 from raftline.gateways.http.server import HttpServer
 from raftline.gateways.http.topic_finder import TopicFinder
 from raftline.gateways.http.topics import TopicRoutes
@@ -44,6 +45,7 @@ class HttpGateway:
         ).add_to(router)
         DeliveryRoutes(calls, reply_bytes_max=limits.reply_bytes_max).add_to(router)
         DeadLetterRoutes(calls).add_to(router)
+        ScheduledRoutes(calls).add_to(router)
         TraceRoutes(calls).add_to(router)
         TopicRoutes(calls).add_to(router)
         ClusterRoutes(calls).add_to(router)
