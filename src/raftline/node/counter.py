@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from raftline.machines.delivery.commands import Policy
+from raftline.machines.delivery.ordered import Ordered
 from raftline.machines.delivery.selection import Chooser
 from raftline.model.calls import Received
 from raftline.model.errors import RaftlineError
-from raftline.model.intervals import IntervalSet
+from raftline.model.intervals import IntervalSet, Range
+from raftline.model.key_hash import key_hash
+from raftline.model.records import open_batches
 
 if TYPE_CHECKING:
     from raftline.machines.delivery.group import WorkGroup
@@ -71,15 +74,33 @@ class Receiver:
 class Counter:
     """One work group at one desk."""
 
-    __slots__ = ("_chooser", "_reserved", "name", "opening", "parked", "settings")
+    __slots__ = (
+        "_chooser",
+        "_ordered",
+        "_reserved",
+        "feeding",
+        "is_more",
+        "name",
+        "opening",
+        "parked",
+        "settings",
+    )
 
     def __init__(self, name: str, settings: "DeskSettings") -> None:
         self.name = name
         self.settings = settings
         self.parked: deque[Receiver] = deque()
         self.opening = False
+        self.feeding = False  # keys of an ordered group are being read
+        self.is_more = False  # the last choice was cut short: ask again soon
         self._reserved = IntervalSet()
         self._chooser = Chooser(settings.priorities, settings.bound_ms)
+        self._ordered = Ordered()
+
+    def adopt(self, settings: "DeskSettings") -> None:
+        """Go by other settings from now on."""
+        self.settings = settings
+        self._chooser.adopt(settings.priorities, settings.bound_ms)
 
     # ------------------------------------------------------------------ policy
 
@@ -97,13 +118,33 @@ class Counter:
         self, group: "WorkGroup", host: "PartitionHost", count_max: int, at_ms: int
     ) -> tuple[list[int], bool, list[int] | None]:
         """Return spans to deliver, whether any is a redelivery, and their keys if it is ordered."""
-        choice = self._chooser.choose(
-            group, host.machine.lanes, host.ages, self._reserved, host.log.log_end, count_max, at_ms
-        )
-        return choice.first + choice.again, bool(choice.again), None
+        end, keys = host.log.log_end, None
+        if group.policy.ordered:
+            choice, keys = self._ordered.choose(group, self._reserved, end, count_max)
+        else:
+            lanes, ages = host.machine.lanes, host.ages
+            choice = self._chooser.choose(group, lanes, ages, self._reserved, end, count_max, at_ms)
+        self.is_more = choice.is_more
+        return choice.first + choice.again, bool(choice.again), keys
+
+    def wants(self, group: "WorkGroup", host: "PartitionHost", count_max: int) -> Range | None:
+        """Return the messages whose keys an ordered group must know before it can choose."""
+        if not group.policy.ordered:
+            return None
+        return self._ordered.wants(group, host.log.log_end, count_max)
+
+    def feed(self, group: "WorkGroup", host: "PartitionHost", batches: bytes) -> None:
+        """Read the keys of messages that are to be chosen from."""
+        lane_of = host.machine.lanes.lane_of
+        messages = open_batches(batches)
+        hashes = [key_hash(message.key, lane_of(message.offset)) for message in messages]
+        if messages:
+            self._ordered.feed(group, messages[0].offset, hashes)
 
     def waiting_lane(self, group: "WorkGroup", host: "PartitionHost", at_ms: int) -> int | None:
         """Return the highest lane with something to deliver."""
+        if group.policy.ordered:
+            return self._ordered.waiting_lane(group, self._reserved, host.log.log_end)
         return self._chooser.waiting_lane(
             group, host.machine.lanes, host.ages, self._reserved, host.log.log_end, at_ms
         )
@@ -122,16 +163,23 @@ class Counter:
         """Spans that were chosen and not granted are free again."""
         for at in range(0, len(spans), 4):
             self._reserved.remove(spans[at], spans[at + 1])
-            self._chooser.returned(spans[at], spans[at + 1])
+        self.returned([edge for at in range(0, len(spans), 4) for edge in spans[at : at + 2]])
 
     def returned(self, ranges: list[int]) -> None:
         """Messages came back: to be delivered again."""
         for at in range(0, len(ranges), 2):
             self._chooser.returned(ranges[at], ranges[at + 1])
+            self._ordered.returned(ranges[at], ranges[at + 1])
+
+    def freed(self, group: "WorkGroup") -> None:
+        """Keys of an ordered group are free again."""
+        for key in group.freed:
+            self._ordered.freed(group, key)
 
     def restart(self) -> None:
         """The group was reset: look at everything anew."""
         self._chooser.restart()
+        self._ordered.restart()
 
     # ------------------------------------------------------------------ who waits
 

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from raftline.node.replica import Proposal, Replica
 
 COMMAND_BYTES = 64  # what a command weighs until it is encoded
+FEED_BYTES = 128 << 10  # messages whose keys are read at once
+FEEDS_MAX = 4  # such reads in one go
 READ_PIECES_MAX = 64  # reads of one receive: spans far apart are left for the next
 
 
@@ -126,7 +128,11 @@ class Desk:
                         counter.returned(outcome.lost)
             elif isinstance(command, Reset) and command.group in self._counters:
                 self._counters[command.group].restart()
-        for name, start, end in self._host.machine.delivery.take_returned():
+        delivery = self._host.machine.delivery
+        for name, group in delivery.groups.items():
+            if group.freed and (counter := self._counters.get(name)) is not None:
+                counter.freed(group)
+        for name, start, end in delivery.take_returned():
             counter = self._counters.get(name)
             if counter is not None:
                 counter.returned([start, end])
@@ -159,7 +165,7 @@ class Desk:
         """Go by other settings from now on."""
         self.settings = settings
         for counter in self._counters.values():
-            counter.settings = settings
+            counter.adopt(settings)
 
     def waiting_lane(self, name: str) -> int | None:
         """Return the highest lane with something for a group; None if there is nothing."""
@@ -232,12 +238,46 @@ class Desk:
     def _serve(self, counter: Counter, group: "WorkGroup", receiver: Receiver) -> bool:
         """Choose for one receiver, read, grant; say whether there was something."""
         at_ms = self._replica.time.stamp()
+        if not self._feed(counter, group, receiver.count_max):
+            return False
         spans, is_again, keys = counter.choose(group, self._host, receiver.count_max, at_ms)
         if not spans:
+            if counter.is_more:
+                self._clock.call_soon(self._look_again)
             return False
         counter.reserve(spans)  # D1
         reading = _Reading(self, counter, receiver, spans, keys, is_again=is_again)
         reading.next()
+        return True
+
+    def _look_again(self) -> None:
+        if not self._closed:
+            self.after_apply()
+
+    def _feed(self, counter: Counter, group: "WorkGroup", count_max: int) -> bool:
+        """Have an ordered group know the keys of what comes next; False: they are being read."""
+        if counter.feeding:
+            return False
+        log = self._host.log
+        for _ in range(FEEDS_MAX):
+            wanted = counter.wants(group, self._host, count_max)
+            if wanted is None:
+                return True
+            found = log.read_tail(wanted[0], FEED_BYTES)
+            if found is None:
+                counter.feeding = True
+
+                def fed(reply: ReadReply | RaftlineError) -> None:
+                    counter.feeding = False
+                    if self._closed or isinstance(reply, RaftlineError):
+                        return  # damage is being repaired: the next apply asks again
+                    counter.feed(group, self._host, reply.batches)
+                    self._look_again()
+
+                self._host.read_cold(wanted[0], FEED_BYTES, log.log_end, fed)
+                return False
+            counter.feed(group, self._host, b"".join(found))
+        counter.is_more = True
         return True
 
     def grant(
