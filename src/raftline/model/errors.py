@@ -421,7 +421,7 @@ class NotWaiting(Conflict):
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"{reason}: it does not wait any more",
+            reason,
             "nothing was changed; a released message is in the log and is delivered",
         )
 

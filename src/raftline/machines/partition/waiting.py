@@ -13,8 +13,7 @@ Invariants
     W2  A Release holds exactly the next messages of its priority, in the order (due time, number),
         all due by the log time of its entry; else it is refused whole. So nothing is released
         early or twice or after a cancel, and what is due in one priority keeps its order.
-    W3  A due time in the past means now: what is scheduled or moved never comes before what a
-        leader is about to release.
+    W3  A due time in the past means now: what is scheduled goes behind what is due already.
     W4  A delay over the limit that is stamped in the command stores nothing.
     W5  ``log_start`` of the waiting log is the lowest number that waits.
 
@@ -280,7 +279,7 @@ class Waiting:
         if found.state == "unknown":
             return UnknownMessage(f"w{number}", "it was never given")
         text = found.state if found.offset < 0 else f"released to offset {found.offset}"
-        return NotWaiting(f"message w{number} was {text}")
+        return NotWaiting(f"message w{number} was {text}: it does not wait any more")
 
     # ------------------------------------------------------------------ state
 
