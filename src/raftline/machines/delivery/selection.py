@@ -39,12 +39,13 @@ from itertools import islice
 import msgspec
 
 from raftline.machines.delivery.ages import Ages
+from raftline.machines.delivery.group import WorkGroup
 from raftline.machines.delivery.lanes import NORMAL, Lanes
-from raftline.machines.delivery.walks import Look, Run, Walk, Work
+from raftline.machines.delivery.walks import Look, Run, Walk
 from raftline.machines.delivery.weights import Stride
 from raftline.model.intervals import IntervalSet
 from raftline.model.limits import OFFSET_MAX, PRIORITY_MAX, PRIORITY_MIN
-from raftline.model.range_table import RangeTable
+from raftline.model.range_set import RangeSet
 
 AGED, WEIGHTED, STRICT = "aged", "weighted", "strict"
 OVERDUE = PRIORITY_MAX + 1  # the waiting lane of what waited for the bound, or more: how long since
@@ -80,11 +81,11 @@ class Chooser:
         self.adopt(mode, bound_ms)
         self._stride = Stride()
         self._walks: dict[int, Walk] = {}
-        self._came_back = RangeTable(0)  # not sorted into lanes yet
+        self._came_back = RangeSet()  # not sorted into lanes yet
 
     def choose(
         self,
-        work: Work,
+        work: WorkGroup,
         lanes: Lanes,
         ages: Ages,
         reserved: IntervalSet,
@@ -108,7 +109,7 @@ class Chooser:
 
     def waiting_lane(
         self,
-        work: Work,
+        work: WorkGroup,
         lanes: Lanes,
         ages: Ages,
         reserved: IntervalSet,
@@ -134,7 +135,7 @@ class Chooser:
     def returned(self, start: int, end: int) -> None:
         """Take ``[start, end)`` back: READY again, or reserved and not leased. C3."""
         if self._walks and start < end:
-            self._came_back.replace(start, end, ())
+            self._came_back.add(start, end)
 
     def restart(self) -> None:
         """Begin anew: the group was reset."""
@@ -147,11 +148,11 @@ class Chooser:
         self._mode = mode
         self._bound_ms = bound_ms
 
-    def _look(self, work: Work, lanes: Lanes, reserved: IntervalSet, end: int) -> Look:
+    def _look(self, work: WorkGroup, lanes: Lanes, reserved: IntervalSet, end: int) -> Look:
         look = Look(work, lanes, reserved, end, STEPS_MAX)
         if self._came_back:
             rows = list(islice(self._came_back, STEPS_MAX))
-            for start, stop, _ in rows:
+            for start, stop in rows:
                 self._sort(lanes, start, stop)
             self._came_back.remove(0, rows[-1][1])
             look.is_cut = bool(self._came_back)

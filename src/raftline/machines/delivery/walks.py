@@ -10,23 +10,14 @@ Invariants
 """
 
 from collections.abc import Iterator
-from typing import Protocol
 
+from raftline.machines.delivery.group import WorkGroup
 from raftline.machines.delivery.lanes import Lanes
 from raftline.machines.delivery.rows import READY, attempt_of, generation_of, state_of
 from raftline.model.intervals import IntervalSet, Range
-from raftline.model.range_table import RangeTable
+from raftline.model.range_set import RangeSet
 
 Run = tuple[int, int, int, int, bool]  # start, end, attempt, generation, again
-
-
-class Work(Protocol):
-    """What a look sees of a work group."""
-
-    floor: int
-    settled: IntervalSet
-    rows: RangeTable
-    base_generation: int
 
 
 class Look:
@@ -35,7 +26,7 @@ class Look:
     __slots__ = ("_reserved", "_steps", "_work", "end", "floor", "is_cut", "lanes", "opened")
 
     def __init__(
-        self, work: Work, lanes: Lanes, reserved: IntervalSet, end: int, steps: int
+        self, work: WorkGroup, lanes: Lanes, reserved: IntervalSet, end: int, steps: int
     ) -> None:
         self._work = work
         self._reserved = reserved
@@ -48,32 +39,27 @@ class Look:
 
     def runs(self, ranges: Iterator[Range]) -> Iterator[Run]:
         """Yield what is free in ``ranges``; an empty run where the look was cut short. K3."""
-        settled, reserved = self._work.settled, self._reserved
+        reserved = self._reserved
         for wide_start, wide_end in ranges:
-            for start, end in settled.gaps(wide_start, wide_end):
-                for low, high in reserved.gaps(start, end):
-                    yield from self._free(low, high)
+            for start, end in reserved.gaps(wide_start, wide_end):
+                yield from self._free(start, end)
             self._steps -= 1
             if self._steps < 0:
                 yield self._cut(wide_end)
 
     def _free(self, start: int, end: int) -> Iterator[Run]:
         generation = self._work.base_generation
-        for held_start, held_end, row in self._work.rows.within(start, end):
-            if start < held_start:
+        for low, high, row, _ in self._work.pieces(start, end):
+            if row is None:
                 self._steps += 1  # only what is in vain counts
-                yield start, held_start, 1, generation, False
-            start = held_end
-            if state_of(row) == READY:
+                yield low, high, 1, generation, False
+            elif state_of(row) == READY:
                 self._steps += 1
-                yield held_start, held_end, attempt_of(row) + 1, generation_of(row), True
+                yield low, high, attempt_of(row) + 1, generation_of(row), True
             else:
                 self._steps -= 1
                 if self._steps < 0:
-                    yield self._cut(start)
-        if start < end:
-            self._steps += 1
-            yield start, end, 1, generation, False
+                    yield self._cut(high)
 
     def _cut(self, at: int) -> Run:
         self.is_cut = True
@@ -94,7 +80,7 @@ class Walk:
         self.lane = lane
         self.cursor = 0
         self.head: Run | None = None
-        self._back = RangeTable(0)
+        self._back = RangeSet()
         self._runs: Iterator[Run] = iter(())
         self._at = 0
 
@@ -102,7 +88,7 @@ class Walk:
         """Take back what became free; what is above the cursor is found anyway. K1."""
         end = min(end, self.cursor)
         if start < end:
-            self._back.replace(start, end, ())
+            self._back.add(start, end)
 
     def may_have_below(self, offset: int) -> bool:
         """Say, without a look, whether something below ``offset`` may be free."""
@@ -136,8 +122,7 @@ class Walk:
         self._runs = iter(())
 
     def _ranges(self, look: Look) -> Iterator[Range]:
-        for start, end, _ in self._back.within(look.floor, self.cursor):
-            yield start, end
+        yield from self._back.within(look.floor, self.cursor)
         yield from look.lanes.within(self.lane, max(self.cursor, look.floor), look.end)
 
     def _advance(self) -> None:
