@@ -333,13 +333,13 @@ def _dues(story: _Story) -> tuple[dict[int, int], dict[int, bool], dict[int, boo
     cancelled: dict[int, bool] = {}
     doubtful: dict[int, bool] = {}
     for change in story.history.changes:
-        outcome = story.history.op(change.op).outcome
-        if outcome == "refused" or (outcome == "ok" and not change.done):
-            continue
-        if change.verb == "cancel":
-            (cancelled if outcome == "ok" else doubtful)[change.number] = True
-        elif change.number in earliest:
+        op = story.history.op(change.op)
+        if change.verb == "cancel":  # refused too: a repeat of one whose answer got lost
+            (cancelled if op.outcome == "ok" else doubtful)[change.number] = True
+        elif op.outcome == "ok" and change.number in earliest:
             earliest[change.number] = min(earliest[change.number], change.due_ms)
+        else:
+            earliest[change.number] = 0  # nobody knows
     return earliest, cancelled, doubtful
 
 

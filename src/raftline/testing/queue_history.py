@@ -104,8 +104,7 @@ class Redrive(msgspec.Struct, kw_only=True):
 
     op: int
     topic: str
-    partition: int
-    group: str
+    group: str  # "": of all
     verb: str  # "redrive" | "purge"
 
 

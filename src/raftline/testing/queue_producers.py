@@ -67,7 +67,7 @@ class Producers:
             del op
             for at, sent in enumerate(sends):
                 if isinstance(answer, _First):
-                    _take_first(sent, answer.first)
+                    take_first(sent, answer.first)
                 else:
                     sent.offset = answer.base_offset + at
                     sent.duplicate = answer.duplicate
@@ -103,7 +103,8 @@ def _duplicate_is_an_answer(
     return _First(result.firsts[0][1]) if isinstance(result, DuplicateKey) else result
 
 
-def _take_first(sent: Sent, first: int) -> None:
+def take_first(sent: Sent, first: int) -> None:
+    """Note that a send was a duplicate: of an offset, or of the waiting message -n."""
     sent.duplicate = True
     if first < 0:
         sent.waiting = -first

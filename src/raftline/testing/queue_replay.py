@@ -20,7 +20,7 @@ from raftline.machines.delivery.commands import (
     decode_deliver,
 )
 from raftline.machines.delivery.outcomes import Done, Granted, Outcome, SettledRanges
-from raftline.machines.partition.machine import PartitionMachine
+from raftline.machines.partition.machine import AppendedEntry, PartitionMachine
 from raftline.model.limits import WAIT_BOUND_MS
 from raftline.testing.batches import open_batches
 from raftline.testing.checker import Violation
@@ -78,6 +78,11 @@ class Replay:
     def digest(self) -> str:
         """Return the digest of the machine's state."""
         return self._machine.digest()
+
+    @property
+    def waiting(self) -> int:
+        """Return how many messages wait."""
+        return self._machine.waiting.count
 
     def feed(self, entries: Iterable[Applied]) -> None:
         """Apply what is new."""
@@ -148,9 +153,10 @@ class Replay:
         machine = self._machine
         start = machine.log_start
         for event in machine.apply(index, term, data):
-            for batch in getattr(event, "stored", ()):
-                piece = data[batch.start : batch.start + batch.length]
-                self._store(batch.base_offset, piece)
+            if isinstance(event, AppendedEntry):
+                for batch in event.stored:
+                    piece = data[batch.start : batch.start + batch.length]
+                    self._store(batch.base_offset, piece)
         if machine.log_start != start:
             self._model.trim(machine.log_start)
 

@@ -8,10 +8,11 @@ and every death must be in the dead-letter topic once.
 import random
 from typing import TYPE_CHECKING
 
+from raftline.machines.partition.machine import AppendedEntry, PartitionMachine
 from raftline.model.dead_letter import read_letter
 from raftline.model.names import dead_letter_topic
-from raftline.model.records import open_batches
-from raftline.testing.batches import open_batches as open_plainly
+from raftline.model.records import open_batch
+from raftline.testing.batches import open_batches
 from raftline.testing.checker import Violation
 from raftline.testing.cluster import SimError
 from raftline.testing.history import History
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
     from raftline.model.calls import PartitionRow
     from raftline.testing.cluster import SimCluster
     from raftline.testing.history import Op
+    from raftline.testing.hosts import SimHost
 
 DRAIN_MS_MAX = 40_000.0  # leases of the workload end within five seconds
 LOOK_MS = 500.0
 PAUSE_MS = 100.0
+REVIVE_MS = 1_500.0
 
 
 class QueueRun:
@@ -78,6 +81,7 @@ class QueueRun:
         for partition in range(self.settings.partitions):
             for group, ordered in self.settings.groups:
                 self._take(partition, group, ordered=ordered)
+        self._revive()
         while world.now_ms < limit_ms:
             world.run_to(world.now_ms + LOOK_MS)
             if self._is_drained():
@@ -90,8 +94,7 @@ class QueueRun:
         if not self._draining:
             return
         cluster = self._cluster
-        hosts = [host for host in cluster.hosts.values() if host.running]
-        host = hosts[self._rng.randrange(len(hosts))]
+        host = self._some_host()
 
         def got(delivery: Delivery) -> None:
             self.workload.workers.settle(host, delivery, "ack", delivery.items, calm=True)
@@ -105,13 +108,22 @@ class QueueRun:
             member="drainer", calm=True, got=got, ended=ended,
         )  # fmt: skip
 
+    def _revive(self) -> None:
+        """Have the dead delivered again, so that their keys go on."""
+        if self._draining and self._partitions(dead_letter_topic(self.settings.topic)):
+            host = self._some_host()
+            self.workload.keepers.redrive(host, "redrive", calm=True)
+        if self._draining:
+            self._cluster.world.after(REVIVE_MS, self._revive)
+
+    def _some_host(self) -> "SimHost":
+        hosts = [host for host in self._cluster.hosts.values() if host.running]
+        return hosts[self._rng.randrange(len(hosts))]
+
     def _is_drained(self) -> bool:
-        """Revive the dead; say whether nobody is owed anything."""
-        drained = True
-        for replay in self._feed():
-            if replay.left():
-                drained = False
-        return drained
+        """Say whether nobody is owed anything, and nothing waits."""
+        left = [left for replay in self._feed() for left in replay.left()]
+        return not left and not any(replay.waiting for replay in self._replays.values())
 
     def _feed(self) -> list[Replay]:
         """Replay what was committed since."""
@@ -137,31 +149,22 @@ class QueueRun:
             self.final.logs[name] = tuple(
                 Stored(m.offset, number_of(m.value), m.key)
                 for reply in replies
-                for m in open_plainly(reply.batches)
+                for m in open_batches(reply.batches)
                 if m.offset >= start
             )
         self.final.letters = tuple(self._letters())
 
     def _letters(self) -> list[DeadLetter]:
-        topic = dead_letter_topic(self.settings.topic)
+        """Return every dead letter that was ever stored: a purge trims the topic."""
         found: list[DeadLetter] = []
-        for row in self._partitions(topic):
-            for reply in self._cluster.replies(topic, row.partition):
-                for message in open_batches(reply.batches):
-                    letter = read_letter(message)
-                    if letter is not None and message.offset >= reply.log_start:
-                        story = letter.story
-                        found.append(
-                            DeadLetter(
-                                story.topic,
-                                story.partition,
-                                story.group,
-                                story.offset,
-                                story.generation,
-                                story.attempts,
-                                number_of(message.value),
-                            )
-                        )
+        for row in self._partitions(dead_letter_topic(self.settings.topic)):
+            machine = PartitionMachine()
+            for index, term, data in self._tape.entries(row.shard):
+                for event in machine.apply(index, term, data):
+                    if isinstance(event, AppendedEntry):
+                        for batch in event.stored:
+                            piece = data[batch.start : batch.start + batch.length]
+                            found += _letters_in(piece)
         return found
 
     def _partitions(self, topic: str) -> tuple["PartitionRow", ...]:
@@ -178,6 +181,29 @@ class QueueRun:
             found += replay.check_letters(self.final.letters)
             self.final.left = (*self.final.left, *replay.left())
             self.final.granted.update(replay.granted)
+            if replay.waiting:
+                text = f"{replay.waiting} messages of {replay.name}"
+                self.final.waiting = (*self.final.waiting, text)
         for text in self._tape.conflicts[:5]:
             found.append(Violation("P2", "replicas apply different entries", text))
         return found + check_queue(self.history, self.final)
+
+
+def _letters_in(batch: bytes) -> list[DeadLetter]:
+    found: list[DeadLetter] = []
+    for message in open_batch(batch):
+        letter = read_letter(message)
+        if letter is not None:
+            story = letter.story
+            found.append(
+                DeadLetter(
+                    story.topic,
+                    story.partition,
+                    story.group,
+                    story.offset,
+                    story.generation,
+                    story.attempts,
+                    number_of(message.value),
+                )
+            )
+    return found

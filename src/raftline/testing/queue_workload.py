@@ -18,6 +18,7 @@ import msgspec
 from raftline.machines.delivery.commands import VERBS
 from raftline.testing.clients import Clients
 from raftline.testing.queue_history import Delivery, Item, QueueHistory
+from raftline.testing.queue_keepers import Keepers
 from raftline.testing.queue_producers import Producers
 from raftline.testing.queue_workers import Workers
 
@@ -34,12 +35,15 @@ class QueueSettings(msgspec.Struct, frozen=True):
     max_retries: int = 2
     backoff_ms: int = 300
     groups: tuple[tuple[str, bool], ...] = (("plain", False),)  # name, ordered
-    sends: int = 40
-    receives: int = 60
+    sends: int = 36
+    receives: int = 45
+    schedules: int = 8
+    changes: int = 8  # cancels and moves; the rest are redrives and purges
     messages_max: int = 3
     receive_max: int = 12
     keys: int = 6
     dedup_keys: int = 40
+    delay_ms_max: int = 12_000
     priorities: tuple[int, ...] = (0, 0, 0, 5, -3)
     timeout_ms: int = 3_000
 
@@ -61,6 +65,8 @@ class QueueWorkload:
         topic = self._settings.topic
         self.producers = Producers(self._clients, history, topic, self._settings.keys)
         self.workers = Workers(self._clients, history, topic)
+        self.keepers = Keepers(self._clients, history, topic)
+        self._history = history
 
     @property
     def open(self) -> int:
@@ -81,6 +87,14 @@ class QueueWorkload:
         dice = rng.randrange(100) - settings.sends
         if dice < 0:
             self._send_some(host, partition)
+        elif (dice := dice - settings.schedules) < 0:
+            self._schedule_one(host, partition)
+        elif (dice := dice - settings.changes) < 0:
+            self._change_one(host)
+        elif (dice := dice - settings.receives) >= 0:
+            group = settings.groups[rng.randrange(len(settings.groups))][0]
+            verb = "redrive" if rng.randrange(3) else "purge"
+            self.keepers.redrive(host, verb, group=group if rng.randrange(2) else "")
         else:
             group, ordered = settings.groups[rng.randrange(len(settings.groups))]
             if rng.randrange(3) == 0:
@@ -101,6 +115,29 @@ class QueueWorkload:
 
     def _priority(self) -> int:
         return self._settings.priorities[self._rng.randrange(len(self._settings.priorities))]
+
+    # Keepers
+
+    def _schedule_one(self, host: "SimHost", partition: int) -> None:
+        settings, rng = self._settings, self._rng
+        delay_ms = 1 + int(rng.random() ** 2 * settings.delay_ms_max)
+        dedup_key = f"d{rng.randrange(settings.dedup_keys)}" if rng.randrange(4) == 0 else ""
+        key = b"k%d" % rng.randrange(settings.keys) if rng.randrange(3) else None
+        self.keepers.schedule(
+            host, partition, delay_ms, priority=self._priority(), key=key, dedup_key=dedup_key
+        )
+
+    def _change_one(self, host: "SimHost") -> None:
+        """Cancel or move one of the last messages that were to wait."""
+        rng = self._rng
+        waiting = [s for s in self._history.sends if s.waiting >= 0 and not s.duplicate][-12:]
+        if waiting:
+            sent = waiting[rng.randrange(len(waiting))]
+            if rng.randrange(2):
+                self.keepers.change(host, sent, "cancel")
+            else:
+                delay_ms = 1 + rng.randrange(self._settings.delay_ms_max)
+                self.keepers.change(host, sent, "move", delay_ms)
 
     # Workers
 
