@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 COMMAND_BYTES = 64  # what a command weighs until it is encoded
 FEED_BYTES = 128 << 10  # messages whose keys are read at once
 FEEDS_MAX = 4  # such reads in one go
+COLD_BYTES_MIN = 4 << 10
 READ_PIECES_MAX = 64  # reads of one receive: spans far apart are left for the next
 
 
@@ -441,12 +442,19 @@ class _Reading:
                 break
             found = host.log.read_tail(start, max(1, self._left), spans[self._row + 1])
             if found is None:
-                host.read_cold(start, max(1, self._left), spans[self._row + 1], self._took)
+                end = spans[self._row + 1]
+                host.read_cold(start, self._likely(end - start), end, self._took)
                 return
             # The last batch may reach past the span: then it is read by itself.
             piece = b"".join(found) or b"".join(host.log.read_tail(start, 1) or ())
             self._take(piece)
         self._finish()
+
+    def _likely(self, count: int) -> int:
+        """Return how many bytes so many messages probably have: what is read cold is checked."""
+        log = self._desk.host.log
+        average = log.bytes // max(1, log.log_end - log.log_start)
+        return max(1, min(self._left, 2 * average * count + COLD_BYTES_MIN))
 
     def _took(self, reply: ReadReply | RaftlineError) -> None:
         if isinstance(reply, RaftlineError):
