@@ -174,7 +174,8 @@ class Words:
     def _outbox(self, *_) -> list[str]:
         lines = [
             f"{d.number}: {d.group} [{d.start}, {d.end}) {d.reason} after {d.attempts},"
-            f" first {ms(d.first_ms)}, last {ms(d.last_ms)}, by {d.member or 'nobody'}: {d.error or '-'}"
+            f" first {ms(d.first_ms)}, last {ms(d.last_ms)},"
+            f" by {d.member or 'nobody'}: {d.error or '-'}"
             for d in self.machine.outbox.after(0)
         ]
         pin = self.machine.pin()
@@ -237,9 +238,10 @@ def of(generation: int) -> str:
 def show(machine: DeliveryMachine, group: WorkGroup, log_end: int) -> list[str]:
     settled = "".join(f", [{start}, {end})" for start, end in group.settled)
     due_ms = machine.next_due_ms()
+    due = "" if due_ms is None else f", next due {ms(due_ms)}"
     lines = [
-        f"at {ms(machine.at_ms)}: settled below {group.floor}{settled}; {group.fresh(log_end)} fresh,"
-        f" lag {group.lag(log_end)}" + ("" if due_ms is None else f", next due {ms(due_ms)}")
+        f"at {ms(machine.at_ms)}: settled below {group.floor}{settled};"
+        f" {group.fresh(log_end)} fresh, lag {group.lag(log_end)}{due}"
     ]
     for start, end, row in group.rows:
         lines.append(f"[{start}, {end}) {told_row(group, row)}{of(generation_of(row))}")
