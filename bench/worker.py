@@ -6,6 +6,9 @@ Two forms. *pipelined*: ``ack`` of a message queues it; a request carries what i
 receive is used up, and up to ``in_flight`` of them are on their way while the next messages are
 received. *blocking*: every ack is a request of its own and is waited for.
 
+With ``timed`` every message says in its value since when it may be delivered (ns of the monotonic
+clock, or ms of the wall clock); the worker notes how late each one comes.
+
 Every message is opened, as a worker would. One JSON object on standard output at the end: acks in
 the measured time, and how many of all acks were refused because their lease had moved on.
 """
@@ -37,6 +40,8 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     begin_at: float = 0.0  # wall clock
     warm_up_s: float = 0.5
     seconds: float = 3.0
+    idle_s: float = 0.0  # end when nothing came for so long; 0: work on
+    timed: str = ""  # "", "mono_ns" or "wall_ms"
 
 
 class WorkerResult(msgspec.Struct, kw_only=True):
@@ -46,6 +51,7 @@ class WorkerResult(msgspec.Struct, kw_only=True):
     acks_total: int
     lost: int
     cpu_s: float
+    late_ms: list[float] = []  # of each timed message
 
 
 class Wire:
@@ -105,6 +111,7 @@ class Worker:
         ).encode()
         self.open: list[int] = []  # acks of each settle on its way
         self.acked = self.lost = 0
+        self.late_ms: list[float] = []
 
     def run(self) -> WorkerResult:
         """Work until time is over; then wait for what is on its way."""
@@ -116,11 +123,23 @@ class Worker:
         measured, cpu = self.acked - before, time.process_time() - cpu
         while self.open:
             self._take_settled()
-        return WorkerResult(acks=measured, acks_total=self.acked, lost=self.lost, cpu_s=cpu)
+        return WorkerResult(
+            acks=measured,
+            acks_total=self.acked,
+            lost=self.lost,
+            cpu_s=cpu,
+            late_ms=self.late_ms,
+        )
 
     def _until(self, end: float) -> None:
-        while time.perf_counter() < end:
+        idle_s, last, seen = self.spec.idle_s, time.perf_counter(), 0
+        while (now := time.perf_counter()) < end:
             self._round()
+            done = self.acked + sum(self.open)
+            if done != seen:
+                seen, last = done, now
+            elif idle_s and now - last > idle_s:
+                return
 
     def _round(self) -> None:
         self.receives.send(self.receive_request)
@@ -129,7 +148,15 @@ class Worker:
         if not spans:
             return
         numbers = [int(text) for text in spans.split(",")]
-        opened = _open(body, numbers)
+        opened = _open(body)
+        if self.spec.timed:
+            self._note(
+                [
+                    opened[o]
+                    for at in range(0, len(numbers), 4)
+                    for o in range(*numbers[at : at + 2])
+                ]
+            )
         term, sequence = lease.split(".")
         for at in range(0, len(numbers), 4):
             start, end, attempt, generation = numbers[at : at + 4]
@@ -145,6 +172,14 @@ class Worker:
                 self._settle(f"{prefix}{','.join(acks)}]]", len(acks))
         while len(self.open) > self.spec.in_flight:
             self._take_settled()
+
+    def _note(self, values: list[bytes]) -> None:
+        if self.spec.timed == "mono_ns":
+            now = time.perf_counter_ns()
+            self.late_ms += [(now - int(value.split(b" ", 1)[0])) / 1e6 for value in values]
+        else:
+            wall = time.time() * 1000
+            self.late_ms += [wall - int(value.split(b" ", 1)[0]) for value in values]
 
     def _settle(self, settle: str, count: int) -> None:
         body = f'{{"settles":[{settle}]}}'.encode()
@@ -162,12 +197,12 @@ class Worker:
         self.lost += lost
 
 
-def _open(body: bytes, spans: list[int]) -> set[int]:
+def _open(body: bytes) -> dict[int, bytes]:
     view = memoryview(body)
-    found: set[int] = set()
+    found: dict[int, bytes] = {}
     for start, length in split_batches(body):
-        found.update(message.offset for message in open_batch(view[start : start + length]))
-    del spans
+        for message in open_batch(view[start : start + length]):
+            found[message.offset] = message.value or b""
     return found
 
 
