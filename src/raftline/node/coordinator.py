@@ -162,24 +162,27 @@ class Coordinator:
         group.member(member, generation)
         session = self._sessions.of(group, member, self._clock.mono_ms())
         session.heard_mono = self._clock.mono_ms()
-        if session.layout == group.layout and session.view is not None and not revoked:
-            reply(session.view)
-        elif group.news(member, generation, revoked):
-            command = c.Acknowledge(group.name, member, generation, revoked, self._now())
-
-            def told(_: Sequence[object]) -> Answer:
-                return session.told(self._machine.group(group.name), member)
-
-            self._propose(command, timeout_ms, reply, told)
-        else:
+        known = session.known_layout == group.layout and not revoked
+        if known or not group.news(member, generation, revoked):
+            session.known_layout = group.layout
             reply(session.told(group, member))
+            return
+
+        def told(_: Sequence[object]) -> Answer:
+            now = self._machine.group(group.name)
+            session.known_layout = now.layout
+            return session.told(now, member)
+
+        command = c.Acknowledge(group.name, member, generation, revoked, self._now())
+        self._propose(command, timeout_ms, reply, told)
 
     def _poll(self, request: PollGroup, timeout_ms: int, reply: Reply) -> None:
         """Hear a member; who polls at the present generation is done with what was revoked."""
         group = self._machine.group(request.group)
         member, generation = request.member, request.generation
         group.member(member, generation)
-        revoked = member_view(group, member).revoke if generation == group.epoch else {}
+        session = self._sessions.of(group, member, self._clock.mono_ms())
+        revoked = session.told(group, member).revoke if generation == group.epoch else {}
 
         def told(view: Answer | RaftlineError) -> None:
             if isinstance(view, RaftlineError):

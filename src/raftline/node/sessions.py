@@ -25,11 +25,21 @@ Place = tuple[str, int]  # topic, partition
 class Session:
     """One member, as its coordinator hears it."""
 
-    __slots__ = ("before", "heard_mono", "joined_epoch", "layout", "number", "positions", "view")
+    __slots__ = (
+        "before",
+        "heard_mono",
+        "joined_epoch",
+        "known_layout",
+        "layout",
+        "number",
+        "positions",
+        "view",
+    )
 
     def __init__(self, joined_epoch: int, now_mono: float) -> None:
         self.joined_epoch = joined_epoch
         self.heard_mono = now_mono
+        self.known_layout = -1  # of the group when the member heard all there was to hear
         self.layout = -1  # of the group when ``view`` was made
         self.view: MemberView | None = None
         self.number = 0  # of the last poll that went out

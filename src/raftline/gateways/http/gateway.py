@@ -7,6 +7,7 @@ from raftline.config.settings import Settings
 from raftline.gateways.http.cluster import ClusterRoutes
 from raftline.gateways.http.dead_letters import DeadLetterRoutes
 from raftline.gateways.http.deliveries import DeliveryRoutes
+from raftline.gateways.http.groups import GroupRoutes
 from raftline.gateways.http.messages import MessageRoutes
 from raftline.gateways.http.routes import Router
 from raftline.gateways.http.scheduled import ScheduledRoutes
@@ -47,6 +48,7 @@ class HttpGateway:
         DeadLetterRoutes(calls).add_to(router)
         ScheduledRoutes(calls).add_to(router)
         TraceRoutes(calls).add_to(router)
+        GroupRoutes(clock, calls, reply_bytes_max=limits.reply_bytes_max).add_to(router)
         TopicRoutes(calls).add_to(router)
         ClusterRoutes(calls).add_to(router)
         self.server = HttpServer(

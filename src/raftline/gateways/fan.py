@@ -1,0 +1,52 @@
+"""Many calls at once, but not all of them: a window, and one answer when the last is in."""
+
+from collections.abc import Callable
+from typing import Any
+
+WINDOW = 32
+
+Call = Callable[[Callable[[Any], None]], None]
+
+
+class Fan:
+    """Makes calls, at most ``WINDOW`` at a time, and hands their answers over in order."""
+
+    __slots__ = ("_answers", "_calls", "_done", "_is_starting", "_left", "_next", "_running")
+
+    def __init__(self, calls: list[Call], done: Callable[[list[Any]], None]) -> None:
+        self._calls = calls
+        self._done = done
+        self._answers: list[Any] = [None] * len(calls)
+        self._left = len(calls)
+        self._next = self._running = 0
+        self._is_starting = False
+
+    def start(self) -> None:
+        """Begin."""
+        if not self._calls:
+            self._done([])
+            return
+        self._more()
+
+    def _more(self) -> None:
+        if self._is_starting:
+            return  # an answer that came at once: the loop below goes on
+        self._is_starting = True
+        while self._running < WINDOW and self._next < len(self._calls):
+            at = self._next
+            self._next += 1
+            self._running += 1
+            self._calls[at](self._taker(at))
+        self._is_starting = False
+
+    def _taker(self, at: int) -> Callable[[Any], None]:
+        def take(answer: Any) -> None:
+            self._answers[at] = answer
+            self._running -= 1
+            self._left -= 1
+            if self._left == 0:
+                self._done(self._answers)
+            else:
+                self._more()
+
+        return take
