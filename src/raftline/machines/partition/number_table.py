@@ -13,7 +13,7 @@ Costs: 9 bytes a number, as long as one of its chunk waits; 0.2 us to look up or
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 
-CHUNK_ROWS = 1024
+CHUNK_ROWS = 256
 
 Row = tuple[int, int]  # due_ms, priority
 
