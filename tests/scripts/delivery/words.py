@@ -239,10 +239,8 @@ def show(machine: DeliveryMachine, group: WorkGroup, log_end: int) -> list[str]:
     settled = "".join(f", [{start}, {end})" for start, end in group.settled)
     due_ms = machine.next_due_ms()
     due = "" if due_ms is None else f", next due {ms(due_ms)}"
-    lines = [
-        f"at {ms(machine.at_ms)}: settled below {group.floor}{settled};"
-        f" {group.fresh(log_end)} fresh, lag {group.lag(log_end)}{due}"
-    ]
+    where = f"at {ms(machine.at_ms)}: settled below {group.floor}{settled}"
+    lines = [f"{where}; {group.fresh(log_end)} fresh, lag {group.lag(log_end)}{due}"]
     for start, end, row in group.rows:
         lines.append(f"[{start}, {end}) {told_row(group, row)}{of(generation_of(row))}")
     return lines
