@@ -202,33 +202,33 @@ class Replay:
     def _overtakes(
         self, name: str, group: GroupModel, offset: int, offsets: dict[int, tuple[int, int]]
     ) -> Iterator[Violation]:
-        """In an ordered group a key has one message in flight, and those of a lane in order."""
+        """In an ordered group a key of a priority has one message in flight, in order."""
         row = self._rows.get(offset)
         if row is None or row.key is None:
             return
         for other in offsets:
-            theirs = self._rows.get(other)
-            if other < offset and theirs is not None and theirs.key == row.key:
+            if other < offset and self._is_behind(row, other):
                 yield self._overtaken(name, offset, other, "is in the same Grant")
         for other, life in group.open.items():
-            theirs = self._rows.get(other)
-            if other != offset and theirs is not None and theirs.key == row.key:
+            if other != offset and self._is_behind(row, other):
                 yield self._overtaken(name, offset, other, f"is {life.state}")
         if group.state_of(offset)[0] != FRESH:
             return
         for other in range(max(group.start, self._machine.log_start), offset):
-            theirs = self._rows.get(other)
-            if theirs is None or theirs.key != row.key or theirs.priority != row.priority:
-                continue
-            if group.state_of(other)[0] == FRESH:
+            if self._is_behind(row, other) and group.state_of(other)[0] == FRESH:
                 yield self._overtaken(name, offset, other, "was never delivered")
+
+    def _is_behind(self, row: _Row, other: int) -> bool:
+        """Say whether two messages are of one key and one priority."""
+        theirs = self._rows.get(other)
+        return theirs is not None and (theirs.key, theirs.priority) == (row.key, row.priority)
 
     def _overtaken(self, name: str, offset: int, other: int, how: str) -> Violation:
         key = self._rows[offset].key
         return Violation(
             "P7",
             f"{self.name}@{offset} with key {key!r} is leased in the ordered group {name} while "
-            f"@{other} with the same key {how}",
+            f"@{other} with the same key and priority {how}",
         )
 
     def _passes_over(
