@@ -9,8 +9,9 @@ from raftline.model.errors import InvalidArgument, NotWaiting, RaftlineError, Un
 from raftline.model.records import open_batches, seal_batch
 from raftline.node.partition import WAITING
 from raftline.node.releases import ID_HEADER, fitting, seal_release
+from raftline.raft.rpc import Rpc, RpcKind
 from raftline.testing import SimCluster, cluster
-from tests.unit.node.whole import answer_of, host, lead, node, stall_segments
+from tests.unit.node.whole import answer_of, host, lead, node, replica, stall_segments
 
 TOPIC = "orders"
 HOUR_MS = 3_600_000
@@ -222,6 +223,60 @@ def test_one_that_is_far_behind_gets_the_waiting_log_too() -> None:
         sim.advance("2s")
         assert sim.verify().identical
         schedule(sim, [b"more"], HOUR_MS)
+        sim.advance("1s")
+        assert sim.verify().identical
+
+
+def test_an_offer_is_good_even_when_all_that_waited_is_gone() -> None:
+    """G4: the leader has let go of every message the offer holds before it is fetched."""
+    with cluster(nodes=3, seed=9) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        schedule(sim, [b"%03d" % i for i in range(20)], 3_000)
+        sim.advance("500ms")
+        leader, (follower, other) = lead(sim, TOPIC)
+        sim.cut(leader, follower)
+        sim.cut(other, follower)
+        schedule(sim, [b"more"], 2_000, via=leader)
+        giver, taker = replica(sim, leader, TOPIC), replica(sim, follower, TOPIC)
+        snapshot = giver.log.offer()
+        delivered(sim, 21, "20s")
+        assert host(sim, leader, TOPIC).side[WAITING].log_start == 22
+        sim.heal()
+        rpc = Rpc(
+            RpcKind.SNAP, to=taker.id, sender=giver.id, term=giver.raft.term, snapshot=snapshot
+        )
+        node(sim, follower).catch_ups.offered(taker, rpc)
+        assert taker.frozen
+        sim.run_until(lambda: replica(sim, follower, TOPIC) is not taker)
+        sim.advance("2s")
+        assert replica(sim, follower, TOPIC).applied_index == giver.applied_index
+        assert sim.verify().identical
+
+
+def test_a_catch_up_that_is_given_up_cuts_the_waiting_log_back() -> None:
+    """X1: what was fetched of it goes again, and entries are applied as before."""
+    with cluster(nodes=3, seed=10) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        schedule(sim, [b"first"], HOUR_MS)
+        sim.advance("1s")
+        leader, (follower, other) = lead(sim, TOPIC)
+        sim.cut(leader, follower)
+        sim.cut(other, follower)
+        schedule(sim, [b"%05d" % i + bytes(2_000) for i in range(30)], HOUR_MS, via=leader)
+        giver, taker = replica(sim, leader, TOPIC), replica(sim, follower, TOPIC)
+        snapshot = giver.log.offer()
+        sim.heal()
+        rpc = Rpc(
+            RpcKind.SNAP, to=taker.id, sender=giver.id, term=giver.raft.term, snapshot=snapshot
+        )
+        catch_ups = node(sim, follower).catch_ups
+        catch_ups.offered(taker, rpc)
+        fetched = host(sim, follower, TOPIC).side[WAITING]
+        sim.run_until(lambda: fetched.log_end == 32)
+        catch_ups._running[taker.shard]._give_up("the test says so")
+        assert fetched.log_end == 2
+        sim.run_until(lambda: not taker.frozen)
+        sim.run_until(lambda: replica(sim, follower, TOPIC).applied_index == giver.applied_index)
         sim.advance("1s")
         assert sim.verify().identical
 
