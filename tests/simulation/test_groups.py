@@ -3,7 +3,8 @@
 import pytest
 
 import raftline.testing
-from raftline.model.errors import FencedMember, UnknownGroup, UnknownMember
+from raftline.gateways.polls import Poll, PolledMessages, PollWish
+from raftline.model.errors import FencedMember, RaftlineError, UnknownGroup, UnknownMember
 from raftline.model.groups import (
     AdvanceGroup,
     Beat,
@@ -262,3 +263,76 @@ def test_polls_go_on_where_the_last_answer_ended() -> None:
         lost = c.group(PollGroup(GROUP, "a", a.generation, 0))
         assert lost.positions == {TOPIC: {0: -1}}, "the answer of poll 1 got lost"
         assert lost.number == 0
+
+
+class PolledBy:
+    """A member that reads by polls through one node."""
+
+    def __init__(self, c, name: str, via: str) -> None:
+        self.c, self.name, self.via = c, name, via
+        self.generation = c.group(JoinGroup(GROUP, (TOPIC,), name)).generation
+        self.number = -1
+        self.seen: dict[int, list[int]] = {}
+
+    def poll(self, wait_ms: int = 0, number: int | None = None) -> PolledMessages:
+        host = self.c.host(self.via)
+        answers: list[PolledMessages | RaftlineError] = []
+        wish = PollWish(
+            GROUP,
+            self.name,
+            self.generation,
+            self.number if number is None else number,
+            wait_ms=wait_ms,
+        )
+        Poll(host.node.clock, host.node, wish, 3_000, answers.append).start()
+        self.c.run_until(lambda: bool(answers))
+        answer = answers[0]
+        if isinstance(answer, RaftlineError):
+            raise answer
+        self.generation, self.number = answer.view.generation, answer.number
+        for _, partition, message in answer.messages:
+            self.seen.setdefault(partition, []).append(message.offset)
+        return answer
+
+
+def test_a_poll_reads_all_partitions_through_any_node() -> None:
+    with raftline.testing.cluster(nodes=3, seed=30) as c:
+        c.create_topic(TOPIC, partitions=4)
+        for partition in range(4):
+            c.append(TOPIC, [b"x"] * 3, partition=partition)
+        a = PolledBy(c, "a", "node-2")
+        a.poll()
+        assert a.seen == {partition: [0, 1, 2] for partition in range(4)}
+        assert not a.poll().messages
+        began_ms = c.now_ms
+        assert not a.poll(wait_ms=1_000).messages
+        assert 900 <= c.now_ms - began_ms < 1_500, "a poll waits as long as it is told"
+
+
+def test_a_poll_answers_at_once_when_something_moves_or_comes() -> None:
+    with raftline.testing.cluster(nodes=3, seed=31) as c:
+        c.create_topic(TOPIC, partitions=2)
+        a = PolledBy(c, "a", "node-1")
+        b = PolledBy(c, "b", "node-2")
+        told = a.poll(wait_ms=30_000)
+        assert told.view.revoke == {TOPIC: [1]}, "it hears of b before anything else"
+        a.poll()  # at the new generation: what was revoked is given up
+        c.append(TOPIC, [b"x"], partition=1)
+        c.append(TOPIC, [b"y"], partition=0)
+        b.poll(wait_ms=5_000)
+        a.poll(wait_ms=5_000)
+        assert (a.seen, b.seen) == ({0: [0]}, {1: [0]})
+
+
+def test_a_poll_goes_on_at_the_start_of_what_is_kept() -> None:
+    with raftline.testing.cluster(nodes=3, seed=32) as c:
+        c.create_topic(TOPIC, partitions=1)
+        c.append(TOPIC, [b"x"] * 5)
+        c.append(TOPIC, [b"y"] * 5)
+        c.trim(TOPIC, 0, 7)
+        a = PolledBy(c, "a", "node-3")
+        first = a.poll()
+        assert a.seen == {0: [7, 8, 9]}
+        # The answer got lost: with the number of the one before, it comes again.
+        assert len(a.poll(number=first.number - 1).messages) == 3
+        assert not a.poll().messages

@@ -3,22 +3,19 @@
 Requests of members are checked against the applied state. What changes the state is proposed, and
 answered from the state at apply; a heartbeat that changes nothing is answered from memory.
 
+What it does unasked is in group_upkeep.py.
+
 Rules
     D1  Nothing is answered before this leader has applied all that was committed before it.
-    D2  Who is silent, or does not give up what it was asked for, is expired through the log: a
-        leader without a majority expires nobody.
-    D3  Sizes of topics are stamped from this node's catalog, and again whenever it changes.
 """
 
 from collections.abc import Callable, Sequence
 
 from raftline.machines.catalog.machine import CatalogMachine
 from raftline.machines.groups import commands as c
-from raftline.machines.groups.commands import TopicSize
-from raftline.machines.groups.events import Committed, Left, WasReset
-from raftline.machines.groups.group import Group
+from raftline.machines.groups.events import Committed, WasReset
 from raftline.machines.groups.views import group_view, member_view, summary
-from raftline.model.errors import InvalidArgument, NotReady, RaftlineError
+from raftline.model.errors import NotReady, RaftlineError
 from raftline.model.groups import (
     Advanced,
     AdvanceGroup,
@@ -39,17 +36,14 @@ from raftline.model.groups import (
     ResetGroup,
     ShowGroup,
 )
-from raftline.model.limits import GROUP_IDLE_MS
+from raftline.node.group_upkeep import GroupUpkeep
 from raftline.node.groups_host import GroupsHost
 from raftline.node.partition import Applied, CommandProposal
 from raftline.node.ports import Clock
 from raftline.node.replica import Replica
 from raftline.node.sessions import Sessions, advance, positions
 
-CHECK_MS = 250  # between two looks for silent members
-PROPOSE_MS = 3_000  # what nobody waits for is tried again after this
 CONFIRM_AGAIN_MS = 50
-SWEEP_MS = 600_000.0
 
 Reply = Callable[[Answer | RaftlineError], None]
 
@@ -69,12 +63,9 @@ class Coordinator:
         self._clock = clock
         self._host = host
         self._machine = host.machine
-        self._catalog = catalog
         self._sessions = Sessions()
-        self._is_ready = self._is_closed = self._is_checking = False
-        self._check_due = 0.0
-        self._busy: set[str] = set()  # groups with an expiry or new sizes on the way
-        self._swept_mono = clock.mono_ms()
+        self._upkeep = GroupUpkeep(clock, host, self._sessions, catalog)
+        self._is_ready = self._is_closed = False
 
     def start(self) -> None:
         """Confirm that we lead and know all there is. D1."""
@@ -84,6 +75,7 @@ class Coordinator:
     def close(self) -> None:
         """Somebody else leads now."""
         self._is_closed = True
+        self._upkeep.close()
 
     def _confirmed(self, error: RaftlineError | None) -> None:
         if self._is_closed:
@@ -92,8 +84,18 @@ class Coordinator:
             self._clock.call_later(CONFIRM_AGAIN_MS, self.start)
             return
         self._is_ready = True
-        self.catalog_changed()
-        self._watch()
+        self._upkeep.catalog_changed()
+        self._upkeep.watch()
+
+    def catalog_changed(self) -> None:
+        """Topics may have come, gone or grown."""
+        if self._is_ready:
+            self._upkeep.catalog_changed()
+
+    def sweep(self) -> None:
+        """Now and then: forget what nobody used for long."""
+        if self._is_ready:
+            self._upkeep.sweep()
 
     # ------------------------------------------------------------------ requests
 
@@ -140,7 +142,7 @@ class Coordinator:
             request.nonce,
             request.client,
             request.topics,
-            self._sizes(request.topics),
+            self._upkeep.sizes(request.topics),
             request.assignor,
             request.session_ms,
             request.revoke_ms,
@@ -150,7 +152,7 @@ class Coordinator:
         def joined(_: Sequence[object]) -> Answer:
             group = self._machine.group(request.group)
             self._sessions.of(group, request.member, self._clock.mono_ms())
-            self._watch()
+            self._upkeep.watch()
             return member_view(group, request.member)
 
         self._propose(command, timeout_ms, reply, joined)
@@ -221,7 +223,7 @@ class Coordinator:
             request.member,
             request.generation,
             request.offsets,
-            {} if request.member else self._sizes(tuple(request.offsets)),
+            {} if request.member else self._upkeep.sizes(tuple(request.offsets)),
             self._now(),
         )
 
@@ -233,7 +235,7 @@ class Coordinator:
         self._propose(command, timeout_ms, reply, committed)
 
     def _reset(self, request: ResetGroup, timeout_ms: int, reply: Reply) -> None:
-        sizes = self._sizes(tuple(request.offsets))
+        sizes = self._upkeep.sizes(tuple(request.offsets))
         command = c.Reset(request.group, request.offsets, sizes, self._now())
 
         def done(events: Sequence[object]) -> Answer:
@@ -286,89 +288,3 @@ class Coordinator:
             reply(answer() if error is None else error)
 
         self.replica.read_index(confirmed)
-
-    # ------------------------------------------------------------------ silence
-
-    def _watch(self) -> None:
-        """Look for silent members from now on, while there are any."""
-        if not self._is_checking and any(g.members for g in self._machine.groups.values()):
-            self._is_checking = True
-            self._check_due = self._clock.mono_ms() + CHECK_MS
-            self._clock.call_later(CHECK_MS, self._check)
-
-    def _check(self) -> None:
-        self._is_checking = False
-        if self._is_closed:
-            return
-        now = self._clock.mono_ms()
-        if now - self._check_due > CHECK_MS:
-            self._sessions.stood_still(now - self._check_due)
-        for group in list(self._machine.groups.values()):
-            if group.members and group.name not in self._busy:
-                late = self._sessions.late(group, now)
-                if late:
-                    self._alone(c.Expire(group.name, late, self._now()), group.name)
-        self._sessions.keep_only(dict(self._machine.groups))
-        self._watch()
-
-    def _alone(self, command: c.Command, group: str) -> None:
-        """Propose what nobody waits for, one at a time in a group. D2."""
-        self._busy.add(group)
-
-        def applied(result: Applied | RaftlineError) -> None:
-            self._busy.discard(group)
-            if isinstance(result, RaftlineError) or isinstance(result.events[0], Left):
-                return
-            self.catalog_changed()  # sizes may have changed again meanwhile
-
-        deadline = self._clock.mono_ms() + PROPOSE_MS
-        self._host.propose(command, CommandProposal(self._host.name, deadline, PROPOSE_MS, applied))
-
-    def sweep(self) -> None:
-        """Now and then: forget groups that nobody used for long."""
-        now = self._clock.mono_ms()
-        if not self._is_ready or now - self._swept_mono < SWEEP_MS:
-            return
-        self._swept_mono = now
-        since_ms = self._now() - GROUP_IDLE_MS
-        for group in list(self._machine.groups.values()):
-            if not group.members and group.touched_ms <= since_ms and group.name not in self._busy:
-                self._alone(c.Delete(group.name, since_ms, self._now()), group.name)
-
-    # ------------------------------------------------------------------ topics
-
-    def catalog_changed(self) -> None:
-        """Tell groups of topics that came, went or grew. D3."""
-        if not self._is_ready or self._is_closed:
-            return
-        for group in list(self._machine.groups.values()):
-            changed = self._changed_topics(group)
-            if changed and group.name not in self._busy:
-                self._alone(c.SetTopics(group.name, changed, self._now()), group.name)
-
-    def _changed_topics(self, group: Group) -> dict[str, TopicSize]:
-        read = {topic for member in group.members.values() for topic in member.topics}
-        catalog = self._catalog()
-        changed: dict[str, TopicSize] = {}
-        for name in sorted(read | group.topics.keys()):
-            row, known = catalog.topics.get(name), group.topics.get(name)
-            if row is None:
-                if known is not None and catalog.was_deleted(known.uuid):
-                    changed[name] = TopicSize(known.uuid, 0, known.created_ms)
-                continue
-            size = TopicSize(row.uuid, len(row.shards), row.created_ms)
-            if group.size_with(name, size) != (len(known.slots) if known else 0) or (
-                known is not None and known.uuid != row.uuid and row.created_ms >= known.created_ms
-            ):
-                changed[name] = size
-        return changed
-
-    def _sizes(self, topics: tuple[str, ...]) -> dict[str, TopicSize]:
-        catalog = self._catalog().topics
-        if not self._is_ready:
-            raise InvalidArgument("the coordinator is not ready")
-        return {
-            name: TopicSize(row.uuid, len(row.shards), row.created_ms)
-            for name in topics
-            if (row := catalog.get(name)) is not None
-        }

@@ -10,7 +10,7 @@ Rules
     N3  A position belongs to one ownership: who is given a partition anew begins at the cursor.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from raftline.machines.groups.group import Group
 from raftline.machines.groups.views import member_view
@@ -95,7 +95,7 @@ class Sessions:
                 late[member] = row.joined_epoch
         return late
 
-    def keep_only(self, groups: dict[str, Group]) -> None:
+    def keep_only(self, groups: Mapping[str, Group]) -> None:
         """Forget members that are gone."""
         for key in [k for k in self._sessions if not _is_member(groups, k)]:
             del self._sessions[key]
@@ -137,6 +137,6 @@ def _owned(group: Group, view: MemberView) -> Iterator[tuple[str, int, int]]:
             yield topic, partition, slots[partition].given_epoch
 
 
-def _is_member(groups: dict[str, Group], key: Key) -> bool:
+def _is_member(groups: Mapping[str, Group], key: Key) -> bool:
     group = groups.get(key[0])
     return group is not None and key[1] in group.members
