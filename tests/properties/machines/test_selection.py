@@ -11,7 +11,7 @@ from tests.properties.machines.queue_board import Board
 
 LANES = [20, 10, 0, -10, -20]
 BOUND_MS = 30_000
-ROUNDS_MAX = 2_000
+ROUNDS_MAX = 500
 
 
 class LaneBoard(Board):

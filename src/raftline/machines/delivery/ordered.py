@@ -93,7 +93,7 @@ class Ordered:
     def feed(self, work: WorkGroup, offset: int, hashes: Sequence[int]) -> None:
         """Take the keys of the messages from ``offset`` on; what was fed before is passed over."""
         fed, end = max(self._fed, work.floor), offset + len(hashes)
-        if fed < offset and next(work.pieces(fed, offset), None) is not None:
+        if fed < offset and any(True for _ in work.pieces(fed, offset)):
             return  # not what is wanted next: an old answer
         for start, stop, row, _ in work.pieces(max(fed, offset), end):
             if row is None:
