@@ -11,7 +11,6 @@ from collections.abc import Callable
 from raftline.machines.catalog.machine import CatalogMachine
 from raftline.machines.groups import commands as c
 from raftline.machines.groups.commands import TopicSize
-from raftline.machines.groups.events import TopicsSet
 from raftline.machines.groups.group import Group
 from raftline.model.errors import RaftlineError
 from raftline.model.limits import GROUP_IDLE_MS
@@ -135,12 +134,9 @@ class GroupUpkeep:
 
         def applied(result: Applied | RaftlineError) -> None:
             self._busy.discard(group)
-            if self._is_closed:
-                return
-            if isinstance(result, RaftlineError):
-                self._clock.call_later(PROPOSE_MS, self.catalog_changed)
-            elif isinstance(result.events[0], TopicsSet):
-                self.catalog_changed()  # it may have changed again meanwhile
+            if not self._is_closed:  # the catalog may have changed meanwhile
+                again_ms = PROPOSE_MS if isinstance(result, RaftlineError) else CHECK_MS
+                self._clock.call_later(again_ms, self.catalog_changed)
 
         deadline = self._clock.mono_ms() + PROPOSE_MS
         proposal = CommandProposal(self._host.name, deadline, PROPOSE_MS, applied)
