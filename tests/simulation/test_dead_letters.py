@@ -254,3 +254,51 @@ def test_a_dead_letter_topic_created_anew_goes_on() -> None:
         settle(c, receive(c, wait_ms=1_000), REJECT, [3])
         c.advance("3s")
         assert [one.story.offset for one in letters(c)] == [3]
+
+
+def test_an_original_that_nobody_can_read_goes_without_its_value() -> None:
+    with raftline.testing.cluster(nodes=1, seed=28) as c:
+        c.create_topic("t", partitions=1)
+        c.append("t", [b"m0", b"m1"])
+        got = receive(c, wait_ms=2_000)
+        c.advance("10s")  # written out, and checkpointed
+        c.stop("node-1")
+        host = c.host("node-1")
+        (path,) = [path for path in segments(host.disk) if host.disk.open(path).size()]
+        host.disk.flip_bit(path, 70)
+        c.restart("node-1")
+        c.wait_ready()
+        settle(c, got, REJECT, [1])
+        c.advance("30s")
+        assert letters(c) == []  # it may be repaired yet
+        c.append("t", [b"m2"])
+        c.advance("90s")
+        (letter,) = letters(c)
+        assert (letter.story.offset, letter.story.lost, letter.message[1]) == (1, "damaged", None)
+        redriven = question(c, "t.dlq", "letters.redrive", {"wanted": {}})
+        assert redriven["done"] == 1  # it is still at its place, in case somebody mends the disk
+
+
+def segments(disk) -> list[str]:
+    shards = [f"shards/{name}/log" for name in disk.listdir("shards")]
+    folders = [folder for folder in shards if disk.exists(folder)]
+    names = [f"{folder}/{name}" for folder in folders for name in disk.listdir(folder)]
+    return [name for name in names if name.endswith(".log")]
+
+
+def test_a_source_that_is_deleted_leaves_its_letters() -> None:
+    with raftline.testing.cluster(nodes=3, seed=29) as c:
+        dead(c, poison=[1], count=3)
+        c.advance("2s")
+        ask(c, lambda n, ms, done: n.command("topic.delete", {"name": "t"}, ms, done))
+        c.advance("1s")
+        listed = question(c, "t.dlq", "letters.list", {"wanted": {}})
+        assert [row["state"] for row in listed["letters"]] == ["unknown_topic"]
+        work = question(c, "t.dlq", "letters.redrive", {"wanted": {}})
+        assert (work["done"], work["skipped"]) == (0, [[0, "unknown_topic"]])
+        c.create_topic("t", partitions=1)  # of the same name, and another
+        c.append("t", [b"a", b"b"])
+        work = question(c, "t.dlq", "letters.redrive", {"wanted": {}})
+        assert (work["done"], work["skipped"]) == (0, [[0, "unknown_topic"]])
+        assert question(c, "t.dlq", "letters.purge", {"wanted": {}})["done"] == 1
+        assert question(c, "t.dlq", "letters.list", {"wanted": {}})["letters"] == []

@@ -143,7 +143,6 @@ class Outgoing:
             self._unreadable += 1
             self._later(built)
         else:
-            self._unreadable = 0
             self._send(built)
 
     def _send(self, built: PieceBuilt) -> None:
@@ -175,7 +174,7 @@ class Outgoing:
             self._later(None)
         else:
             self._sent = answer.last
-            self._backoff_ms = 0
+            self._backoff_ms = self._unreadable = 0
             self._bury()
 
     def _bury(self) -> None:

@@ -25,7 +25,7 @@ from raftline.machines.delivery.group import WorkGroup
 from raftline.machines.delivery.outcomes import Outcome
 from raftline.machines.delivery.rows import DEAD, DYING, generation_of, state_of
 from raftline.machines.machine import Refused
-from raftline.model.errors import RaftlineError, UnknownGroup, UnknownTopic
+from raftline.model.errors import InvalidArgument, RaftlineError, UnknownGroup, UnknownTopic
 from raftline.model.intervals import IntervalSet
 from raftline.node.partition import PartitionHost
 from raftline.node.questions import Arguments, Done
@@ -114,8 +114,11 @@ def _word(group: WorkGroup, log_start: int, offset: int, generation: int) -> str
 
 
 def _text(asked: Arguments, name: str) -> str:
-    return msgspec.convert(asked.get(name), str)
+    return str(asked.get(name, ""))
 
 
 def _rows(asked: Arguments) -> list[tuple[int, int]]:
-    return msgspec.convert(asked.get("rows"), list[tuple[int, int]])
+    try:
+        return msgspec.convert(asked.get("rows"), list[tuple[int, int]])
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"rows of dead letters: {error}") from error

@@ -7,14 +7,14 @@ it says where to go on.
 
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from raftline.machines.partition.commands import LETTERS_PURGED
 from raftline.model.calls import ReadReply
 from raftline.model.dead_letter import DeadLetter, read_letter
-from raftline.model.errors import OffsetOutOfRange, RaftlineError, StorageFault
+from raftline.model.errors import InvalidArgument, OffsetOutOfRange, RaftlineError, StorageFault
 from raftline.model.limits import LETTERS_PER_CALL_MAX, MIB
 from raftline.model.records import open_batches
 
@@ -56,6 +56,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 def _holds(offsets: list[int], offset: int) -> bool:
     place = bisect_left(offsets, offset)
     return place < len(offsets) and offsets[place] == offset
+
+
+def wanted_of(asked: dict[str, Any]) -> Wanted:
+    """Return what a question asks for. Raises InvalidArgument."""
+    try:
+        return msgspec.convert(asked.get("wanted", {}), Wanted)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"which dead letters: {error}") from error
 
 
 class Found(msgspec.Struct, frozen=True):
