@@ -183,6 +183,18 @@ class Counter:
 
     # ------------------------------------------------------------------ who waits
 
+    @property
+    def is_looking(self) -> bool:
+        """Say whether nobody knows yet if there is something: who waits is not told otherwise."""
+        return self.opening or self.feeding or self.is_more
+
+    def take_given_up(self, now_ms: float) -> list[Receiver]:
+        """Return the receivers that wait no longer, whether or not there is something."""
+        late = [receiver for receiver in self.parked if receiver.give_up <= now_ms]
+        if late:
+            self.parked = deque(r for r in self.parked if r.give_up > now_ms)
+        return late
+
     def take_overdue(self, now_ms: float) -> list[Receiver]:
         """Return the receivers whose time is up; they wait no more."""
         late = [receiver for receiver in self.parked if receiver.deadline <= now_ms]

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from raftline.machines.delivery.commands import (
     Command,
     Deliver,
+    DropGroup,
     Grant,
     OpenGroup,
     Policy,
@@ -33,7 +34,7 @@ from raftline.machines.delivery.outcomes import Granted, Outcome
 from raftline.machines.machine import Refused
 from raftline.model.batch import split_batches
 from raftline.model.calls import ReadReply, Received
-from raftline.model.errors import NotLeader, RaftlineError
+from raftline.model.errors import NoLeader, NotLeader, RaftlineError
 from raftline.model.intervals import IntervalSet
 from raftline.model.limits import DELIVER_COMMANDS_MAX
 from raftline.node.counter import Counter, Receiver
@@ -123,11 +124,15 @@ class Desk:
         for command, outcome in zip(entry.commands, outcomes, strict=True):
             if isinstance(command, Grant):
                 counter = self._counters.get(command.group)
-                if counter is not None and ours:
+                if counter is None or not ours:
+                    pass
+                elif not isinstance(outcome, Granted):
+                    counter.release(command.spans)
+                else:
                     counter.unreserve(command.spans)
-                    if isinstance(outcome, Granted) and outcome.lost:
+                    if outcome.lost:
                         counter.returned(outcome.lost)
-            elif isinstance(command, Reset) and command.group in self._counters:
+            elif isinstance(command, Reset | DropGroup) and command.group in self._counters:
                 self._counters[command.group].restart()
         delivery = self._host.machine.delivery
         for name, group in delivery.groups.items():
@@ -292,6 +297,10 @@ class Desk:
         is_again: bool,
     ) -> None:
         """Propose the Grant; answer now or when it is committed. D2."""
+        if self._closed:  # while it was read: somebody else leads, and may have given it away
+            receiver.done(self._refusal())
+            return
+        is_again = is_again or not self._is_confirmed()
         self._sequence += 1
         sequence, term = self._sequence, self.term
         at_ms = self._replica.time.stamp()
@@ -363,6 +372,11 @@ class Desk:
         return bool(self._waiting_ready) or any(c.parked for c in self._counters.values())
 
     def _answer_overdue(self, counter: Counter, now_ms: float) -> None:
+        """Tell those whose time is up that there is nothing; or, if nobody could look, that. D3."""
+        if self._confirming or counter.is_looking:
+            for receiver in counter.take_given_up(now_ms):
+                receiver.done(NoLeader(self._host.name))
+            return
         for receiver in counter.take_overdue(now_ms):
             receiver.done(self.empty())
 
@@ -373,7 +387,7 @@ class Desk:
     def close(self, error: RaftlineError | None = None) -> None:
         """Leadership ended: answer everybody; nothing here is true any more. D3."""
         self._closed = True
-        refusal = error or NotLeader(self._host.name, self._replica.leader_node)
+        refusal = error or self._refusal()
         if self._timer is not None:
             self._timer.cancel()
         calls, self._calls = self._calls, []
@@ -386,6 +400,9 @@ class Desk:
                 receiver.done(refusal)
         for _, _, call in waiting:
             call()
+
+    def _refusal(self) -> RaftlineError:
+        return NotLeader(self._host.name, self._replica.leader_node)
 
     @property
     def host(self) -> "PartitionHost":
@@ -447,7 +464,8 @@ class _Reading:
                 return
             # The last batch may reach past the span: then it is read by itself.
             piece = b"".join(found) or b"".join(host.log.read_tail(start, 1) or ())
-            self._take(piece)
+            if not self._take(piece):
+                break
         self._finish()
 
     def _likely(self, count: int) -> int:
@@ -462,19 +480,25 @@ class _Reading:
             self._receiver.done(reply)
             return
         if reply.batches:
-            self._take(reply.batches)
-            self.next()
+            if self._take(reply.batches):
+                self.next()
+            else:
+                self._finish()
         else:  # the batch reaches past the span: read it by itself
             start = self._covered.first_gap(self._spans[self._row])
             self._desk.host.read_cold(start, 1, self._desk.host.log.log_end, self._took)
 
-    def _take(self, piece: bytes) -> None:
+    def _take(self, piece: bytes) -> bool:
+        """Add a piece; False: it is one too many."""
+        if self._pieces and len(piece) > self._left:
+            return False
         start, _ = split_batches(piece)[-1]
         base = int.from_bytes(piece[start : start + 8], "big")
         end = base + int.from_bytes(piece[start + 23 : start + 27], "big") + 1
         self._covered.add(int.from_bytes(piece[:8], "big"), end)
         self._left -= len(piece)
         self._pieces.append(piece)
+        return True
 
     def _finish(self) -> None:
         got, rest, keys = _cut(self._spans, self._covered, self._keys)

@@ -179,7 +179,7 @@ class Desks:
         def answered(answer: Received | RaftlineError) -> None:
             left = int(give_up - self._node.clock.mono_ms())
             if left > 0 and isinstance(answer, DEFINITE):  # nothing was leased: ask who leads now
-                wait_ms = min(ask.wait_ms, left)
+                wait_ms = min(max(0, ask.wait_ms - (timeout_ms - left)), left)
                 again = msgspec.structs.replace(ask, wait_ms=wait_ms)
                 self._receive_elsewhere(again, left, done)
             else:
@@ -198,7 +198,7 @@ class Desks:
             timeout_ms,
             lambda answer: done(_decode_received(answer) if isinstance(answer, bytes) else answer),
             local,
-            repeatable=False,
+            repeatable=True,  # what a lost answer leased comes back by itself, as for any caller
         )
 
     def _receive_here(

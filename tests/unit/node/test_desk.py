@@ -1,0 +1,448 @@
+"""The desk of a partition on whole nodes: what is handed out, to whom, when, and what never is."""
+
+import msgspec
+import pytest
+
+from raftline.machines.delivery.commands import ACK, NACK, REJECT, START_NEXT
+from raftline.model.batch import check_batch
+from raftline.model.calls import Received
+from raftline.model.errors import RaftlineError
+from raftline.model.records import seal_batch
+from raftline.testing import SimCluster, cluster
+from tests.unit.node.whole import answer_of, host, lead, node, replica, stall_segments
+from tests.unit.node.work import (
+    GROUP,
+    TOPIC,
+    Answer,
+    ask,
+    attempts,
+    offsets,
+    question,
+    receive,
+    set_topic,
+    settle,
+    settles,
+    values,
+)
+
+
+@pytest.fixture
+def sim():
+    with cluster(nodes=3, seed=11) as made:
+        made.create_topic(TOPIC, partitions=1)
+        yield made
+
+
+def fill(sim: SimCluster, count: int, start: int = 0, batch: int = 1) -> None:
+    """Append messages, ``batch`` to a batch."""
+    numbers = [b"%d" % n for n in range(start, start + count)]
+    for at in range(0, count, batch):
+        sim.append(TOPIC, numbers[at : at + batch])
+
+
+# ---------------------------------------------------------------------- what goes out
+
+
+def test_the_first_receive_of_a_group_gets_what_is_there_without_waiting(sim: SimCluster) -> None:
+    """The group is opened and a majority asked first: neither makes an empty answer."""
+    fill(sim, 3)
+    sim.advance("3s")  # the shard is quiet: nobody confirmed this leader lately
+    for number, name in enumerate(sim.nodes):
+        got = receive(sim, via=name, group=f"g{number}", wait_ms=0)
+        assert offsets(got) == [0, 1, 2]
+        sim.advance("3s")
+
+
+def test_nobody_is_told_that_there_is_nothing_before_somebody_could_look(sim: SimCluster) -> None:
+    """Followers are slow: the group takes its time to open, longer than the receive would wait."""
+    leader, followers = lead(sim, TOPIC)
+    fill(sim, 3)
+    heard: list[Answer] = []
+    for name in followers:
+        sim.pause(name)
+    ask(sim, heard.append, via=leader, wait_ms=0)
+    sim.advance("300ms")
+    assert heard == []
+    for name in followers:
+        sim.resume(name)
+    sim.run_until(lambda: bool(heard))
+    assert offsets(heard[0]) == [0, 1, 2]
+
+
+def test_nothing_is_handed_out_twice_while_grants_are_on_their_way(sim: SimCluster) -> None:
+    leader, followers = lead(sim, TOPIC)
+    fill(sim, 10)
+    assert offsets(receive(sim, via=leader, count=1)) == [0]
+    sim.advance("100ms")
+    for name in followers:
+        sim.cut(leader, name)  # nothing commits from here on
+    seen: list[int] = []
+    for _ in range(4):
+        seen += offsets(receive(sim, via=leader, count=2))
+    assert seen == list(range(1, 9))
+    group = host(sim, leader, TOPIC).machine.delivery.groups[GROUP]
+    assert group.counts[1] == 1  # the machine knows of the first alone
+
+
+def test_a_redelivery_waits_until_it_is_committed(sim: SimCluster) -> None:
+    leader, followers = lead(sim, TOPIC)
+    fill(sim, 2)
+    got = receive(sim, via=leader, count=1)
+    assert settle(sim, got, NACK, via=leader) == []
+    for name in followers:
+        sim.cut(leader, name)
+    heard: list[Answer] = []
+    ask(sim, heard.append, via=leader, count=1)
+    sim.advance("300ms")
+    assert heard == []  # READY at once, and still not handed out
+    for name in followers:
+        sim.uncut(leader, name)
+    sim.run_until(lambda: bool(heard))
+    assert isinstance(heard[0], Received)
+    assert attempts(heard[0]) == {0: 2}
+
+
+def test_a_leader_without_a_majority_hands_out_nothing_after_an_election_timeout(
+    sim: SimCluster,
+) -> None:
+    leader, followers = lead(sim, TOPIC)
+    election_ms = node(sim, leader).desks.of(replica(sim, leader, TOPIC)).settings.election_ms
+    fill(sim, 100)
+    receive(sim, via=leader, count=1)
+    sim.advance("100ms")
+    for name in followers:
+        sim.cut(leader, name)
+    cut_ms, last_ms = sim.now_ms, 0.0
+
+    def took(answer: Answer) -> None:
+        nonlocal last_ms
+        if isinstance(answer, Received) and answer.spans:
+            last_ms = sim.now_ms
+
+    while sim.now_ms < cut_ms + 4 * election_ms:
+        ask(sim, took, via=leader, count=1, wait_ms=50, timeout_ms=200)
+        sim.advance(election_ms / 20_000)
+    assert cut_ms < last_ms <= cut_ms + election_ms
+
+
+def test_messages_that_were_read_too_late_are_not_handed_out_by_a_former_leader(
+    sim: SimCluster,
+) -> None:
+    """The lane is slow; meanwhile somebody else leads and gives the same messages to another."""
+    leader, followers = lead(sim, TOPIC)
+    for at in range(40):
+        sim.append(TOPIC, [b"%03d" % at + bytes(5000)])
+    sim.advance("8s")
+    receive(sim, via=leader, group="other", count=1)
+    assert host(sim, leader, TOPIC).log.read_tail(0, 1) is None, "the beginning is still in memory"
+    stall_segments(sim, leader, 8_000)
+    heard: list[Answer] = []
+    ask(sim, heard.append, via=leader, count=1, timeout_ms=20_000)
+    sim.advance("20ms")
+    assert heard == []
+    for name in followers:
+        sim.cut(leader, name)
+    sim.run_until(lambda: not replica(sim, leader, TOPIC).is_leader)
+    sim.advance("10s")
+    for name in followers:
+        sim.uncut(leader, name)
+    sim.run_until(lambda: bool(heard), "20s")
+    new, _ = lead(sim, TOPIC)
+    term = replica(sim, new, TOPIC).raft.term
+    assert isinstance(heard[0], RaftlineError) or heard[0].term == term
+
+
+def test_the_ack_of_a_delivery_whose_grant_died_with_its_leader_is_adopted(
+    sim: SimCluster,
+) -> None:
+    leader, followers = lead(sim, TOPIC)
+    fill(sim, 2)
+    receive(sim, via=leader, count=1)
+    sim.advance("100ms")
+    for name in followers:
+        sim.cut(leader, name)
+    got = receive(sim, via=leader, count=1)
+    assert attempts(got) == {1: 1}
+    sim.kill(leader)
+    sim.run_until(lambda: any(replica(sim, n, TOPIC).is_leader for n in followers))
+    assert settle(sim, got, ACK, via=followers[0]) == []
+    shown = question(sim, "group.show", group=GROUP)
+    assert (shown["leased"], shown["fresh"], shown["lag"]) == (1, 0, 1)
+
+
+def test_a_first_delivery_lost_with_its_leader_is_delivered_again_as_the_first(
+    sim: SimCluster,
+) -> None:
+    """The second worker's Grant holds; the settle of the first is refused."""
+    leader, followers = lead(sim, TOPIC)
+    fill(sim, 2)
+    receive(sim, via=leader, count=1)
+    sim.advance("100ms")
+    for name in followers:
+        sim.cut(leader, name)
+    lost = receive(sim, via=leader, count=1)
+    sim.kill(leader)
+    sim.run_until(lambda: any(replica(sim, n, TOPIC).is_leader for n in followers))
+    again = receive(sim, via=followers[0], wait_ms=2000)
+    assert attempts(again) == {1: 1}
+    assert settle(sim, lost) == [1, 2]
+    assert settle(sim, again) == []
+
+
+# ---------------------------------------------------------------------- who waits
+
+
+def test_receivers_are_served_in_turn(sim: SimCluster) -> None:
+    leader, _ = lead(sim, TOPIC)
+    order: list[tuple[str, list[int]]] = []
+    for name in "abcd":
+        ask(
+            sim,
+            lambda answer, name=name: order.append((name, offsets(answer))),
+            via=leader,
+            count=2,
+            wait_ms=9000,
+            member=name,
+        )
+    sim.advance("200ms")
+    assert order == []
+    fill(sim, 7, batch=7)
+    sim.advance("200ms")
+    assert order == [("a", [0, 1]), ("b", [2, 3]), ("c", [4, 5]), ("d", [6])]
+
+
+@pytest.mark.parametrize("wait_ms", [0, 700])
+def test_an_empty_answer_comes_at_the_deadline(sim: SimCluster, wait_ms: int) -> None:
+    leader, others = lead(sim, TOPIC)
+    receive(sim, via=leader)  # the group is there
+    for name in (leader, others[0]):
+        began = sim.now_ms
+        assert offsets(receive(sim, via=name, wait_ms=wait_ms)) == []
+        assert wait_ms <= sim.now_ms - began < wait_ms + 200
+
+
+def test_one_who_waits_past_a_change_of_leader_is_served_by_the_next(sim: SimCluster) -> None:
+    leader, others = lead(sim, TOPIC)
+    fill(sim, 1)
+    settle(sim, receive(sim))
+    heard: list[Answer] = []
+    began = sim.now_ms
+    ask(sim, heard.append, via=leader, wait_ms=6_000)
+    ask(sim, heard.append, via=others[0], wait_ms=6_000, group="second", start=START_NEXT)
+    sim.advance("500ms")
+    number = sim.number_of(others[0])
+    sim.command("cluster.transfer", topic=TOPIC, partition=0, to_node=number)
+    sim.run_until(lambda: replica(sim, others[0], TOPIC).is_leader)
+    sim.advance("500ms")
+    assert heard == []
+    fill(sim, 1, 1)
+    sim.run_until(lambda: len(heard) == 2, "2s")
+    assert [offsets(answer) for answer in heard] == [[1], [1]]
+    assert sim.now_ms - began < 6_000
+
+
+def test_a_wait_goes_on_with_what_is_left_of_it_after_a_change_of_leader(sim: SimCluster) -> None:
+    leader, others = lead(sim, TOPIC)
+    fill(sim, 1)
+    settle(sim, receive(sim))
+    heard: list[Answer] = []
+    began = sim.now_ms
+    ask(sim, heard.append, via=leader, wait_ms=3_000)
+    sim.advance("2500ms")
+    number = sim.number_of(others[0])
+    sim.command("cluster.transfer", topic=TOPIC, partition=0, to_node=number)
+    sim.run_until(lambda: bool(heard))
+    assert offsets(heard[0]) == []
+    assert 3_000 <= sim.now_ms - began < 3_600
+
+
+def test_a_group_is_opened_where_its_first_receiver_says(sim: SimCluster) -> None:
+    fill(sim, 3)
+    assert offsets(receive(sim, start=START_NEXT)) == []
+    fill(sim, 1, 3)
+    assert offsets(receive(sim, wait_ms=500)) == [3]
+    assert offsets(receive(sim, group="all")) == [0, 1, 2, 3]
+
+
+def test_a_name_that_cannot_be_is_refused_to_all_who_wait(sim: SimCluster) -> None:
+    fill(sim, 1)
+    answer = answer_of(sim, lambda done: ask(sim, done, group="g" * 300))
+    assert isinstance(answer, RaftlineError)
+    assert answer.code == "invalid_argument"
+
+
+# ---------------------------------------------------------------------- settings, resets, drops
+
+
+def test_other_settings_hold_from_the_next_receive_on(sim: SimCluster) -> None:
+    fill(sim, 2)
+    first = receive(sim, count=1)
+    assert question(sim, "group.show", group=GROUP)["policy"]["max_retries"] == 3
+    set_topic(sim, max_retries=0, lease_ms=2_000)
+    second = receive(sim, count=1, lease_ms=0)
+    assert second.deadline_ms - second.at_ms == 2_000
+    assert question(sim, "group.show", group=GROUP)["policy"]["max_retries"] == 0
+    assert settle(sim, first, NACK) == []  # the first failure is the last now
+    shown = question(sim, "group.show", group=GROUP)
+    assert shown["dying"] + shown["dead"] == 1
+    assert (shown["resting"], shown["leased"]) == (0, 1)
+
+
+def test_a_reset_ends_leases_and_delivers_again(sim: SimCluster) -> None:
+    fill(sim, 4, batch=4)
+    settle(sim, receive(sim, count=2))
+    live = receive(sim, count=1)
+    told = question(sim, "group.reset", group=GROUP, offset=1, dry_run=True)
+    assert (told["offset"], told["floor_before"], told["again"]) == (1, 2, 3)
+    assert offsets(live) == [2]
+    question(sim, "group.reset", group=GROUP, offset=1)
+    assert settle(sim, live) == [2, 3]
+    again = receive(sim)
+    assert attempts(again) == {1: 1, 2: 1, 3: 1}
+    assert settle(sim, again) == []
+
+
+def test_a_group_that_is_dropped_and_begins_again_gets_everything(sim: SimCluster) -> None:
+    fill(sim, 4)
+    live = receive(sim, count=2)
+    settle(sim, receive(sim))
+    assert question(sim, "group.drop", group=GROUP)["dropped"] is True
+    assert question(sim, "group.drop", group=GROUP)["dropped"] is False
+    again = receive(sim)
+    assert attempts(again) == dict.fromkeys(range(4), 1)
+    assert settle(sim, live) == [0, 2]  # of the group's earlier life
+    assert settle(sim, again) == []
+
+
+def test_an_ordered_group_that_is_dropped_and_begins_again_gets_everything(
+    sim: SimCluster,
+) -> None:
+    fill(sim, 4)
+    assert offsets(receive(sim, ordered=True)) == [0, 1, 2, 3]
+    question(sim, "group.drop", group=GROUP)
+    assert offsets(receive(sim, ordered=True)) == [0, 1, 2, 3]
+
+
+def test_leases_end_by_themselves_while_nobody_asks(sim: SimCluster) -> None:
+    fill(sim, 3, batch=3)
+    receive(sim, count=2, lease_ms=1_000)
+    sim.advance("3s")
+    shown = question(sim, "group.show", group=GROUP)
+    assert (shown["ready"], shown["leased"], shown["fresh"]) == (2, 0, 1)
+    sim.kill_leader(TOPIC)
+    again = receive(sim, wait_ms=5_000)
+    assert attempts(again) == {0: 2, 1: 2, 2: 1}
+
+
+def test_a_new_leader_lets_leases_end_that_its_predecessor_gave(sim: SimCluster) -> None:
+    fill(sim, 2, batch=2)
+    receive(sim, lease_ms=2_000)
+    sim.advance("100ms")
+    sim.kill_leader(TOPIC)
+    again = receive(sim, wait_ms=8_000)
+    assert attempts(again) == {0: 2, 1: 2}
+
+
+def test_reject_goes_to_the_dead_letters(sim: SimCluster) -> None:
+    fill(sim, 1)
+    assert settle(sim, receive(sim), REJECT) == []
+    sim.advance("3s")
+    assert question(sim, "group.show", group=GROUP)["dead"] == 1
+
+
+# ---------------------------------------------------------------------- bytes
+
+
+def test_spans_over_several_batches_and_parts_of_them(sim: SimCluster) -> None:
+    fill(sim, 12, batch=4)
+    assert values(receive(sim, count=3)) == [b"0", b"1", b"2"]
+    assert values(receive(sim, count=6)) == [b"3", b"4", b"5", b"6", b"7", b"8"]
+    got = receive(sim)
+    assert values(got) == [b"9", b"10", b"11"]
+    assert got.batches.count(b"raftline") == 0  # whole stored batches, nothing else
+
+
+def test_bytes_are_bounded_and_what_did_not_fit_comes_next(sim: SimCluster) -> None:
+    for at in range(6):
+        sim.append(TOPIC, [b"%d" % at + bytes(1000)] * 2)
+    got = receive(sim, bytes_max=5_000)
+    assert offsets(got) == list(range(4))
+    assert len(got.batches) < 5_000
+    one = receive(sim, bytes_max=1)  # one batch at least, whatever it weighs
+    assert offsets(one) == [4, 5]
+    assert offsets(receive(sim)) == [6, 7, 8, 9, 10, 11]
+
+
+def test_redeliveries_far_apart_are_handed_out_together(sim: SimCluster) -> None:
+    fill(sim, 30, batch=3)
+    got = receive(sim)
+    rows = settles(got)[0]
+    keep = [edge for at in range(0, 30, 7) for edge in (at, at + 1)]
+    gone = [edge for at in range(30) if at % 7 for edge in (at, at + 1)]
+    leader, _ = lead(sim, TOPIC)
+    acks = [
+        msgspec.structs.replace(rows, ranges=gone),
+        msgspec.structs.replace(rows, ranges=keep, verb=NACK, delay_ms=0),
+    ]
+    answer_of(sim, lambda done: node(sim, leader).settle(TOPIC, 0, acks, 5000, done))
+    again = receive(sim)
+    assert attempts(again) == dict.fromkeys(range(0, 30, 7), 2)
+    assert values(again) == [b"%d" % at for at in range(0, 30, 7)]
+
+
+def test_cold_messages_are_read_from_disk(sim: SimCluster) -> None:
+    for at in range(40):
+        sim.append(TOPIC, [b"%03d" % at + bytes(5000)])
+    sim.advance("8s")
+    leader, _ = lead(sim, TOPIC)
+    assert host(sim, leader, TOPIC).log.read_tail(0, 1) is None
+    seen: list[bytes | None] = []
+    while len(seen) < 40:
+        got = receive(sim, count=7, bytes_max=20_000)
+        seen += values(got)
+        assert got.spans
+    assert [value[:3] for value in seen if value] == [b"%03d" % at for at in range(40)]
+
+
+def test_an_ordered_group_reads_keys_of_cold_messages(sim: SimCluster) -> None:
+    leader, _ = lead(sim, TOPIC)
+    for at in range(40):
+        sealed = seal_batch([(b"k%d" % (at % 5), b"%03d" % at + bytes(5000), [], 1000)])
+        info = check_batch(sealed)
+        answer_of(
+            sim, lambda done, s=sealed, i=info: node(sim, leader).append(TOPIC, 0, s, i, 5000, done)
+        )
+    sim.advance("8s")
+    assert host(sim, leader, TOPIC).log.read_tail(0, 1) is None
+    for turn in range(8):
+        got = receive(sim, ordered=True, wait_ms=2000)
+        assert offsets(got) == [turn * 5 + n for n in range(5)], turn
+        assert offsets(receive(sim)) == []
+        settle(sim, got)
+    shown = question(sim, "group.show", group=GROUP)
+    assert (shown["floor"], shown["lag"]) == (40, 0)
+
+
+def test_a_damaged_range_is_mended_and_then_handed_out(sim: SimCluster) -> None:
+    for at in range(40):
+        sim.append(TOPIC, [b"%03d" % at + bytes(5000)])
+    sim.advance("8s")
+    leader, _ = lead(sim, TOPIC)
+    log = host(sim, leader, TOPIC).log
+    assert log.read_tail(0, 1) is None
+    path = log._files.directory
+    disk = sim.host(leader).disk
+    names = sorted(name for name in disk.listdir(path) if name.endswith(".log"))
+    disk.flip_bit(f"{path}/{names[0]}", 2_000)
+    answers: list[Answer] = []
+    for _ in range(20):
+        answers.append(
+            answer_of(sim, lambda done: ask(sim, done, via=leader, count=5))  # type: ignore[arg-type]
+        )
+        if isinstance(answers[-1], Received) and answers[-1].spans:
+            break
+        sim.advance("500ms")
+    refused = [answer for answer in answers if isinstance(answer, RaftlineError)]
+    assert {answer.code for answer in refused} <= {"damaged"}
+    assert offsets(answers[-1]) == [0, 1, 2, 3, 4]
+    assert any("log.repaired" in line for line in sim.log_lines(500))
