@@ -121,7 +121,7 @@ NACK_DELAY_MS_MAX = 168 * HOUR_MS
 NACK_REASON_CHARS_MAX = 1000  # longer ones are cut
 DELIVERY_MEMBERS_MAX = 10_000  # names of members with a lease, per group; the rest stay nameless
 DELIVERY_ERRORS_MAX = 1_000  # reasons of nacks kept, per group and in an outbox; the rest are lost
-EXPIRE_ROWS_MAX = 10_000  # leases and backoffs that end in one entry; the rest at the next
+EXPIRE_ROWS_MAX = 500  # leases and backoffs that end in one entry (10 ms); the rest at the next
 SETTLE_ROWS_MAX = 20_000  # rows one command may look at; what is behind is refused or left
 
 WAITING_NUMBERS_MAX = 4096  # numbers in one Cancel or Release

@@ -38,7 +38,8 @@ class RangeSet:
 
     def overlaps(self, start: int, end: int) -> bool:
         """Say whether any integer of ``[start, end)`` is in the set."""
-        return self._table.overlaps(start, end)
+        held = self._table.next_from(start) if start < end else None
+        return held is not None and held[0] < end
 
     def covers(self, start: int, end: int) -> bool:
         """Say whether all of ``[start, end)`` is in the set."""

@@ -59,17 +59,21 @@ class RangeTable:
 
     def put(self, start: int, end: int, row: Row) -> None:
         """Add ``[start, end)``, which must be free."""
-        assert not self.overlaps(start, end), (start, end)
+        held = self.next_from(start)
+        assert held is None or held[0] >= end, (start, end, held)
         self.replace(start, end, row)
 
     def replace(self, start: int, end: int, row: Row) -> None:
         """Let ``[start, end)`` have ``row``, whatever was there."""
-        assert start < end and len(row) == self._width - 1, (start, end, row)  # noqa: PT018
-        self._splice(start, end, array("q", row))
+        assert start < end, (start, end)
+        new = array("q", row)
+        assert len(new) == self._width - 1, row
+        if not self._replace_one(start, end, new):
+            self._splice(start, end, new)
 
     def remove(self, start: int, end: int) -> None:
         """Let nothing be in ``[start, end)``."""
-        if start < end and self._chunks:
+        if start < end and self._chunks and not self._remove_one(start, end):
             self._splice(start, end, None)
 
     def find(self, offset: int) -> Held | None:
@@ -131,9 +135,14 @@ class RangeTable:
         if not self._chunks:
             return None
         at, row = self._place(offset)
-        if row == len(self._chunks[at].starts):
-            at, row = at + 1, 0
-        return self.find(self._chunks[at].starts[row]) if at < len(self._chunks) else None
+        chunk = self._chunks[at]
+        if row == len(chunk.starts):
+            if at + 1 == len(self._chunks):
+                return None
+            chunk, row = self._chunks[at + 1], 0
+        place = row * self._width
+        cells = chunk.cells
+        return chunk.starts[row], cells[place], tuple(cells[place + 1 : place + self._width])
 
     def column(self, number: int) -> Iterator["array[int]"]:
         """Yield column ``number`` (-1: the ends, -2: the starts) in pieces: for a quick scan."""
@@ -210,6 +219,41 @@ class RangeTable:
         chunk = self._chunks[at]
         row = bisect_right(chunk.starts, offset) - 1
         return at, row + (chunk.cells[row * self._width] <= offset)
+
+    def _replace_one(self, start: int, end: int, row: "array[int]") -> bool:
+        """Change one whole range inside a chunk whose neighbours stay apart: the common case."""
+        at = bisect_right(self._firsts, start) - 1
+        if at < 0:
+            return False
+        chunk, width = self._chunks[at], self._width
+        starts, cells = chunk.starts, chunk.cells
+        place = bisect_right(starts, start) - 1
+        cell = place * width
+        if starts[place] != start or cells[cell] != end or not 0 < place < len(starts) - 1:
+            return False
+        if cells[cell - width] == start and cells[cell - width + 1 : cell] == row:
+            return False
+        if starts[place + 1] == end and cells[cell + width + 1 : cell + 2 * width] == row:
+            return False
+        self._own(at).cells[cell + 1 : cell + width] = row
+        return True
+
+    def _remove_one(self, start: int, end: int) -> bool:
+        """Drop one whole range inside a chunk: the common case."""
+        at = bisect_right(self._firsts, start) - 1
+        if at < 0:
+            return False
+        chunk, width = self._chunks[at], self._width
+        place = bisect_right(chunk.starts, start) - 1
+        cell = place * width
+        if chunk.starts[place] != start or chunk.cells[cell] != end:
+            return False
+        if not place or len(chunk.starts) <= _SMALL_ROWS:
+            return False
+        chunk = self._own(at)
+        del chunk.starts[place], chunk.cells[cell : cell + width]
+        self._rows -= 1
+        return True
 
     def _splice(self, start: int, end: int, row: "array[int] | None") -> None:
         """Let ``[start, end)`` have ``row``; cut what sticks out, join what is equal."""

@@ -17,7 +17,7 @@ Costs: a lease or a settle of one range about 15 us, whatever the group holds; 6
 16 for its timer and the rest of its chunk.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from raftline.machines.delivery.commands import Policy
 from raftline.machines.delivery.rows import (
@@ -90,18 +90,19 @@ class WorkGroup:
 
     # ------------------------------------------------------------------ questions
 
-    def pieces(self, start: int, end: int) -> Iterator[Piece]:
-        """Yield what of ``[start, end)`` is not settled, in order. Change nothing meanwhile."""
-        start = at = max(start, self.floor)
-        for held_start, held_end, row in self.rows.overlapping(start, end):
-            if at < held_start:
-                for low, high in self.settled.gaps(at, held_start):
-                    yield low, high, None, high
-            yield max(start, held_start), min(end, held_end), row, held_end
-            at = held_end
-        if at < end:
-            for low, high in self.settled.gaps(at, end):
-                yield low, high, None, high
+    def pieces(self, start: int, end: int) -> Iterable[Piece]:
+        """Return what of ``[start, end)`` is not settled, in order. Change nothing meanwhile."""
+        start = max(start, self.floor)
+        if start >= end:
+            return ()
+        held = self.rows.next_from(start)
+        if held is not None and held[0] < end:
+            if held[0] <= start and end <= held[1]:
+                return ((start, end, held[2], held[1]),)
+            return self._walk(start, end)
+        if self.settled.overlaps(start, end):
+            return self._walk(start, end)
+        return ((start, end, None, end),)
 
     def is_settled(self, offset: int) -> bool:
         """Say whether a message is done with."""
@@ -146,17 +147,15 @@ class WorkGroup:
         start, end, old, _ = piece
         if new is not None:
             self.rows.replace(start, end, new)
-            self._enter(start, end, new)  # before it leaves the old: they may share texts
+            self._count_in(start, end, new)  # before the old is left: they may share texts
         elif old is not None:
             self.rows.remove(start, end)
         if old is not None:
             self._leave(piece)
-            if new is not None and state_of(new) == READY:
-                self.ready.add(start, end)  # it was READY before: an adopted nack
         if new is None:
             self._settle(start, end)
-        elif new[KEY]:
-            self.keys.add(new[KEY])
+        else:
+            self._mark(start, end, new)
 
     def trim(self, log_start: int) -> None:
         """Forget everything below ``log_start``."""
@@ -193,9 +192,9 @@ class WorkGroup:
         columns = [self.rows.column(number) for number in (-2, -1, MARK, TIME, WHO, KEY)]
         for pieces in zip(*columns, strict=True):
             for start, end, mark, time_ms, who, key in zip(*pieces, strict=True):
-                self._enter(start, end, (mark, 0, time_ms, 0, who, key))
-                if key:
-                    self.keys.add(key)
+                row = (mark, 0, time_ms, 0, who, key)
+                self._count_in(start, end, row)
+                self._mark(start, end, row)
         self.settled_count = self.settled.count()
         self.returned.clear()
         self.freed.clear()
@@ -244,6 +243,18 @@ class WorkGroup:
 
     # ------------------------------------------------------------------ inside
 
+    def _walk(self, start: int, end: int) -> Iterator[Piece]:
+        at = start
+        for held_start, held_end, row in self.rows.overlapping(start, end):
+            if at < held_start:
+                for low, high in self.settled.gaps(at, held_start):
+                    yield low, high, None, high
+            yield max(start, held_start), min(end, held_end), row, held_end
+            at = held_end
+        if at < end:
+            for low, high in self.settled.gaps(at, end):
+                yield low, high, None, high
+
     def _settle(self, start: int, end: int) -> None:
         """Count a range that is in no row as done with. G2."""
         if start == self.floor:
@@ -260,15 +271,20 @@ class WorkGroup:
             self.settled_count -= first[1] - first[0]
             self.floor = first[1]
 
-    def _enter(self, start: int, end: int, row: Row) -> None:
+    def _mark(self, start: int, end: int, row: Row) -> None:
+        """Note what is ready, and whose key is held. After the row before it was left."""
+        if row[MARK] & 7 == READY:
+            self.ready.add(start, end)
+            self.returned.append((start, end))
+        if row[KEY]:
+            self.keys.add(row[KEY])
+
+    def _count_in(self, start: int, end: int, row: Row) -> None:
         count = end - start
         state = row[MARK] & 7
         self.counts[state] += count
         if state in TIMED:
             self.timers.arm(row[TIME], start, count)
-        elif state == READY:
-            self.ready.add(start, end)
-            self.returned.append((start, end))
         if row[WHO]:
             self.members.hold(member_of(row), count)
             self.errors.hold(error_of(row), count)

@@ -11,7 +11,7 @@ L5  In an ordered group a message whose key is held by another is left out of a 
     that names no keys is left out whole.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from raftline.machines.delivery.commands import ACK, EXTEND, NACK, Grant, Settle
@@ -19,10 +19,13 @@ from raftline.machines.delivery.group import Piece, WorkGroup
 from raftline.machines.delivery.outbox import MAX_RETRIES, REJECTED, Outbox
 from raftline.machines.delivery.retries import Delivery, give_back, give_up, is_last
 from raftline.machines.delivery.rows import (
+    ATTEMPT_MAX,
     FIRST,
+    GENERATION_MAX,
     KEY,
     LEASE,
     LEASED,
+    MARK,
     READY,
     TIME_MS_MAX,
     attempt_of,
@@ -88,22 +91,24 @@ def grant(
     for at in range(0, len(spans), 4):
         start, end, attempt, generation = spans[at : at + 4]
         taken.begin(start, end)
-        if group.policy.ordered and command.keys is None:
-            continue  # L5
         for piece in list(group.pieces(start, min(end, next_offset))):
             row = piece[2]
             if not is_free(group, row, attempt, generation):
                 continue
-            error, first_ms = (error_of(row), row[FIRST]) if row else (0, 0)
-            mark, who = mark_of(LEASED, attempt, generation), who_of(member, error)
-            new: Row = (mark, lease, deadline_ms, first_ms or at_ms, who, row[KEY] if row else 0)
-            for part in _by_key(group, piece, command.keys, index - start):
-                group.change(part[0], (*new[:KEY], part[1]))
-                taken.take(*part[0][:2])
-                _extend(granted, part[0][0], part[0][1], attempt, generation)
+            mark = mark_of(LEASED, attempt, generation)
+            for part, key in _by_key(group, piece, command.keys, index - start):
+                if row is None:
+                    new = (mark, lease, deadline_ms, at_ms, member, key)
+                else:
+                    who = who_of(member, error_of(row))
+                    new = (mark, lease, deadline_ms, row[FIRST] or at_ms, who, key)
+                group.change(part, new)
+                taken.take(part[0], part[1])
+                _extend(granted, part[0], part[1], attempt, generation)
         index += max(0, end - start)
     taken.close()
-    group.members.tidy(member)
+    if not granted:
+        group.members.tidy(member)
     return granted, taken.lost
 
 
@@ -112,8 +117,7 @@ def settle(
 ) -> list[int]:
     """Do to the ranges what their worker says; return those whose lease has moved on."""
     taken = Taken()
-    lease = lease_of(command.term, command.sequence)
-    attempt, generation = command.attempt, command.generation
+    lease, mark = _named(command)
     ranges, looks = command.ranges, SETTLE_ROWS_MAX
     for at in range(0, len(ranges), 2):
         start, end = ranges[at : at + 2]
@@ -122,13 +126,12 @@ def settle(
         looks -= len(found)
         for piece in found:
             row = piece[2]
-            lives = row is not None and row[LEASE] == lease and state_of(row) == LEASED
-            if lives and row is not None:
-                if attempt_of(row) != attempt or generation_of(row) != generation:
+            if row is not None and row[LEASE] == lease:  # 0 where there is none
+                if row[MARK] != mark:
                     continue
             elif not _is_adopted(group, row, command):
                 continue
-            taken.take(*piece[:2])
+            taken.take(piece[0], piece[1])
             _settle_piece(group, outbox, command, piece, at_ms)
     taken.close()
     return taken.lost
@@ -143,6 +146,14 @@ def is_free(group: WorkGroup, row: Row | None, attempt: int, generation: int) ->
         and attempt_of(row) + 1 == attempt
         and generation_of(row) == generation
     )
+
+
+def _named(command: Settle) -> tuple[int, int]:
+    """Return lease and mark of the rows that a settle is about; -1 if there can be none. L2."""
+    attempt, generation = command.attempt, command.generation
+    if not 0 < attempt <= ATTEMPT_MAX or not 0 <= generation <= GENERATION_MAX:
+        return -1, -1
+    return lease_of(command.term, command.sequence) or -1, mark_of(LEASED, attempt, generation)
 
 
 def _is_adopted(group: WorkGroup, row: Row | None, command: Settle) -> bool:
@@ -181,16 +192,24 @@ def _settle_piece(
 
 def _by_key(
     group: WorkGroup, piece: Piece, keys: list[int] | None, shift: int
+) -> Iterable[tuple[Piece, int]]:
+    """Return the parts of a piece that may be leased, each with its key. L5."""
+    row = piece[2]
+    if not group.policy.ordered:
+        return ((piece, row[KEY] if row else 0),)
+    if keys is None:
+        return ()
+    return ((piece, row[KEY]),) if row else _free_keys(group, piece, keys, shift)
+
+
+def _free_keys(
+    group: WorkGroup, piece: Piece, keys: list[int], shift: int
 ) -> Iterator[tuple[Piece, int]]:
-    """Split a piece by the keys of its messages; leave out those that are held. L5."""
-    start, end, row, row_end = piece
-    if row is not None or keys is None or not group.policy.ordered:
-        yield piece, row[KEY] if row else 0
-        return
-    for offset in range(start, end):
+    """Yield the messages of a fresh piece whose key nobody holds, not even one before. L5."""
+    for offset in range(*piece[:2]):
         key = keys[shift + offset]
         if not key or key not in group.keys:
-            yield (offset, offset + 1, row, row_end), key
+            yield (offset, offset + 1, None, offset + 1), key
 
 
 def _extend(spans: list[int], start: int, end: int, attempt: int, generation: int) -> None:

@@ -163,25 +163,13 @@ class DeliveryMachine:
             left -= expire(group, self.outbox, self.at_ms, left)
 
     def _apply(self, term: int, command: Command, log_start: int, next_offset: int) -> Outcome:
-        match command:
-            case Buried():
-                return Done(bury(self.groups, self.outbox, command.number))
-            case OpenGroup():
-                return self._open(command, log_start, next_offset)
-            case _:
-                group = self.groups.get(command.group)
-                if group is None:
-                    return refused(UnknownGroup(command.group[:GROUP_NAME_CHARS_MAX]))
-                return self._apply_to(group, term, command, log_start, next_offset)
-
-    def _apply_to(
-        self,
-        group: WorkGroup,
-        term: int,
-        command: Settle | Grant | Revive | Forget | Reset | DropGroup,
-        log_start: int,
-        next_offset: int,
-    ) -> Outcome:
+        if isinstance(command, Buried):
+            return Done(bury(self.groups, self.outbox, command.number))
+        if isinstance(command, OpenGroup):
+            return self._open(command, log_start, next_offset)
+        group = self.groups.get(command.group)
+        if group is None:
+            return refused(UnknownGroup(command.group[:GROUP_NAME_CHARS_MAX]))
         match command:
             case Settle():
                 if not 0 <= command.verb <= EXTEND or len(command.ranges) % 2:
