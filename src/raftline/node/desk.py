@@ -30,6 +30,7 @@ from raftline.machines.delivery.commands import (
     Reset,
     encode_deliver,
 )
+from raftline.machines.delivery.group import WorkGroup
 from raftline.machines.delivery.outcomes import Granted, Outcome
 from raftline.machines.machine import Refused
 from raftline.model.batch import split_batches
@@ -41,7 +42,6 @@ from raftline.node.counter import Counter, Receiver
 from raftline.node.deliver_proposal import NEVER, DeliverCall, DeliverDone, DeliverProposal
 
 if TYPE_CHECKING:
-    from raftline.machines.delivery.group import WorkGroup
     from raftline.node.partition import PartitionHost
     from raftline.node.ports import Clock, Timer
     from raftline.node.replica import Proposal, Replica
@@ -177,10 +177,11 @@ class Desk:
         """Return the highest lane with something for a group; None if there is nothing."""
         machine = self._host.machine
         group = machine.delivery.groups.get(name)
-        if group is None:
-            return 0 if machine.next_offset > machine.log_start else None
-        counter = self._counter(name)
-        return counter.waiting_lane(group, self._host, self._replica.time.stamp())
+        at_ms = self._replica.time.stamp()
+        if group is None:  # as if it began here with the first message
+            group = WorkGroup(name, self.settings.policy, machine.log_start, 0)
+            return Counter(name, self.settings).waiting_lane(group, self._host, at_ms)
+        return self._counter(name).waiting_lane(group, self._host, at_ms)
 
     def when_ready(self, name: str, deadline: float, call: Callable[[], None]) -> None:
         """Call once a group may have something here, at the latest at ``deadline``."""
@@ -226,7 +227,7 @@ class Desk:
             self._confirmed_mono = self._clock.mono_ms()
             self.after_apply()
 
-    def _open(self, counter: Counter, receiver: Receiver, group: "WorkGroup | None") -> None:
+    def _open(self, counter: Counter, receiver: Receiver, group: WorkGroup | None) -> None:
         """Begin the group, or let it adopt the topic's settings."""
         ordered = receiver.ordered if group is None else group.policy.ordered
         command = OpenGroup(counter.name, counter.policy_for(ordered=ordered), receiver.start)
@@ -241,7 +242,7 @@ class Desk:
 
         self.collect([command], NEVER, 0, opened)
 
-    def _serve(self, counter: Counter, group: "WorkGroup", receiver: Receiver) -> bool:
+    def _serve(self, counter: Counter, group: WorkGroup, receiver: Receiver) -> bool:
         """Choose for one receiver, read, grant; say whether there was something."""
         at_ms = self._replica.time.stamp()
         if not self._feed(counter, group, receiver.count_max):
@@ -260,7 +261,7 @@ class Desk:
         if not self._closed:
             self.after_apply()
 
-    def _feed(self, counter: Counter, group: "WorkGroup", count_max: int) -> bool:
+    def _feed(self, counter: Counter, group: WorkGroup, count_max: int) -> bool:
         """Have an ordered group know the keys of what comes next; False: they are being read."""
         if counter.feeding:
             return False

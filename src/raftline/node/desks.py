@@ -341,6 +341,11 @@ class Desks:
                 found.append((shard, lane))
         return found
 
+    def leads_any(self, shards: Sequence[int]) -> bool:
+        """Say whether one of ``shards`` is led here."""
+        replicas = [self._node.shards.get(shard) for shard in shards]
+        return any(replica is not None and replica.is_leader for replica in replicas)
+
     def when_ready_here(
         self, shards: Sequence[int], group: str, wait_ms: int, call: Callable[[], None]
     ) -> bool:

@@ -7,7 +7,8 @@ anywhere, all leaders are asked to say when that changes.
 Invariants
     W1  One partition at most hands out messages for one receive: nothing is leased that the
         caller never hears of.
-    W2  The receive ends at its deadline, with messages, empty or with an error.
+    W2  The receive ends at its deadline, with messages, empty or with an error. Where no leader
+        could be asked it is not empty but an error, after all the time it has.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from raftline.model.calls import Received
-from raftline.model.errors import RaftlineError
+from raftline.model.errors import NoLeader, RaftlineError
 from raftline.node.remote import VERB_READY, Answer
 
 if TYPE_CHECKING:
@@ -87,25 +88,33 @@ class SpreadReceive:
     def _look_here(self, wait_ms: int) -> None:
         found = self._desks.ready_here(self._shards, self._ask.group)
         if found or wait_ms <= 0:
-            self.looked(self._round, found, is_waiting=False)
+            is_blind = not self._desks.leads_any(self._shards)
+            self.looked(self._round, found, is_waiting=False, is_blind=is_blind)
             return
         gather = _Gather(self, self._round, 1, is_waiting=True)
         self._ask_here(self._shards, wait_ms, gather)
 
     def _ask_here(self, shards: list[int], wait_ms: int, gather: "_Gather") -> None:
-        group = self._ask.group
+        group, is_told = self._ask.group, False
 
         def changed() -> None:
-            gather.found(self._desks.ready_here(shards, group))
+            nonlocal is_told
+            if not is_told:  # each of the partitions tells
+                is_told = True
+                found = self._desks.ready_here(shards, group)
+                gather.found(found, is_blind=not self._desks.leads_any(shards))
 
         found = self._desks.ready_here(shards, group)
         if found or wait_ms <= 0:
-            gather.found(found)
+            gather.found(found, is_blind=not self._desks.leads_any(shards))
         elif not self._desks.when_ready_here(shards, group, wait_ms, changed):
             self._node.clock.call_later(PAUSE_MS, changed)
 
-    def looked(self, number: int, found: "Ready", *, is_waiting: bool) -> None:
-        """All leaders answered, or the first that waited: take from the best, or wait. W2."""
+    def looked(self, number: int, found: "Ready", *, is_waiting: bool, is_blind: bool) -> None:
+        """All leaders answered, or the first that waited: take from the best, or wait. W2.
+
+        Blind is a look that no leader answered.
+        """
         if number != self._round:
             return
         self._round += 1  # later answers of this round are not listened to
@@ -114,9 +123,15 @@ class SpreadReceive:
             order = {shard: at for at, shard in enumerate(self._shards)}
             found = sorted(found, key=lambda row: (-row[1], order.get(row[0], 0)))
             self._take([shard for shard, _ in found])
+        elif is_blind and now >= self._give_up - PAUSE_MS:
+            self._done(NoLeader(self._topic))
+        elif is_blind and now >= self._deadline:
+            self._node.clock.call_later(PAUSE_MS, lambda: self._look(0))
         elif now >= self._deadline:
             self._done(Received(-1, 0, 0, 0, [], b"", 0))
-        elif is_waiting:  # leadership moved, or a leader could not be asked: not at once again
+        elif (
+            is_waiting or is_blind
+        ):  # leadership moved, or a leader could not be asked: not at once again
             self._node.clock.call_later(PAUSE_MS, self._wait)
         else:
             self._wait()
@@ -151,7 +166,7 @@ class SpreadReceive:
 class _Gather:
     """The answers of one look: all of them, or the first with something where leaders wait."""
 
-    __slots__ = ("_found", "_is_waiting", "_missing", "_number", "_receive")
+    __slots__ = ("_found", "_is_blind", "_is_waiting", "_missing", "_number", "_receive")
 
     def __init__(
         self, receive: SpreadReceive, number: int, count: int, *, is_waiting: bool
@@ -161,17 +176,24 @@ class _Gather:
         self._missing = count
         self._is_waiting = is_waiting
         self._found: Ready = []
+        self._is_blind = True
 
     def heard(self, answer: Answer) -> None:
         """Another node answered."""
-        self.found([] if isinstance(answer, RaftlineError) else _decode_ready(answer))
+        if isinstance(answer, RaftlineError):
+            self.found([], is_blind=True)
+        else:
+            self.found(_decode_ready(answer), is_blind=False)
 
-    def found(self, rows: "Ready") -> None:
-        """One leader answered."""
+    def found(self, rows: "Ready", *, is_blind: bool) -> None:
+        """One leader answered, or could not."""
         self._missing -= 1
         self._found += rows
+        self._is_blind = self._is_blind and is_blind
         if not self._missing or (self._is_waiting and rows):
-            self._receive.looked(self._number, self._found, is_waiting=self._is_waiting)
+            self._receive.looked(
+                self._number, self._found, is_waiting=self._is_waiting, is_blind=self._is_blind
+            )
 
 
 _pack = msgspec.msgpack.encode

@@ -1,0 +1,186 @@
+"""Receives over all partitions of a topic: the highest lane first, wherever it is led."""
+
+import pytest
+
+from raftline.machines.delivery.commands import START_NEXT
+from raftline.machines.partition.side_car import SideCar
+from raftline.model.batch import check_batch
+from raftline.model.calls import Appended, Received
+from raftline.model.errors import NoLeader, RaftlineError, UnknownTopic
+from raftline.testing import SimCluster, cluster
+from tests.unit.node.little_batches import batch
+from tests.unit.node.whole import answer_of, node, shard_of
+from tests.unit.node.work import TOPIC, Answer, ask, offsets, receive, set_topic, settle
+
+PARTITIONS = 6
+
+
+@pytest.fixture
+def sim():
+    with cluster(nodes=3, seed=21) as made:
+        made.create_topic(TOPIC, partitions=PARTITIONS)
+        made.run_until(lambda: len(leaders(made)) == PARTITIONS)
+        yield made
+
+
+def leaders(sim: SimCluster) -> dict[int, str]:
+    """Return who leads which partition."""
+    found: dict[int, str] = {}
+    for partition in range(PARTITIONS):
+        shard = shard_of(sim, TOPIC, partition)
+        for name in sim.running:
+            own = node(sim, name).shards.get(shard)
+            if own is not None and own.is_leader:
+                found[partition] = name
+    return found
+
+
+def send(sim: SimCluster, partition: int, value: bytes, priority: int = 0) -> None:
+    sealed = batch(value)
+    side = SideCar(((0, 1, priority),)) if priority else None
+    info = check_batch(sealed)
+    answer = answer_of(
+        sim,
+        lambda done: node(sim, sim.running[0]).append(
+            TOPIC, partition, sealed, info, 5_000, done, side
+        ),
+    )
+    assert isinstance(answer, Appended), answer
+
+
+def test_the_highest_lane_goes_first_over_partitions_and_nodes(sim: SimCluster) -> None:
+    assert len(set(leaders(sim).values())) > 1, "the leaders are all on one node"
+    lanes = {0: -10, 1: 20, 2: 0, 3: 10, 4: -20, 5: 5}
+    for partition, priority in lanes.items():
+        send(sim, partition, b"%d" % priority, priority)
+    sim.advance("100ms")
+    for name in sim.nodes:
+        group = f"of-{name}"  # every group sees them all
+        order = []
+        for _ in range(PARTITIONS):
+            got = receive(sim, via=name, group=group, partition=-1, count=10)
+            assert offsets(got) == [0]
+            order.append(lanes[got.partition])
+        assert order == sorted(order, reverse=True)
+        assert offsets(receive(sim, via=name, group=group, partition=-1)) == []
+
+
+def test_a_high_message_that_comes_late_overtakes_what_waits_elsewhere(sim: SimCluster) -> None:
+    receive(sim, partition=-1)  # nothing yet
+    for partition in range(PARTITIONS):
+        for _ in range(3):
+            send(sim, partition, b"plain")
+    got = receive(sim, partition=-1, count=1)
+    settle(sim, got)
+    send(sim, 4, b"urgent", 20)
+    urgent = receive(sim, partition=-1, count=1, via=sim.nodes[1])
+    assert (urgent.partition, offsets(urgent)) == (4, [3])
+
+
+def test_partitions_of_the_same_lane_take_turns(sim: SimCluster) -> None:
+    for partition in range(PARTITIONS):
+        for _ in range(4):
+            send(sim, partition, b"x")
+    seen = [receive(sim, partition=-1, count=1).partition for _ in range(12)]
+    assert sorted(set(seen)) == list(range(PARTITIONS))
+    assert max(seen.count(partition) for partition in seen) <= 4
+
+
+def test_one_who_waits_hears_of_a_message_anywhere(sim: SimCluster) -> None:
+    receive(sim, partition=-1)
+    for partition in range(PARTITIONS):
+        heard: list[Answer] = []
+        began = sim.now_ms
+        ask(sim, heard.append, partition=-1, wait_ms=9_000, via=sim.nodes[partition % 3])
+        sim.advance("2500ms")  # past the time after which leaders are asked anew
+        assert heard == []
+        sim.append(TOPIC, [b"x"], partition)
+        sim.run_until(lambda heard=heard: bool(heard), "1s")
+        got = heard[0]
+        assert isinstance(got, Received)
+        assert (got.partition, len(offsets(got))) == (partition, 1)
+        assert sim.now_ms - began < 3_500
+        settle(sim, got)
+
+
+def test_many_who_wait_get_one_message_each_and_the_rest_nothing(sim: SimCluster) -> None:
+    receive(sim, partition=-1)
+    heard: list[Answer] = []
+    for at in range(9):
+        ask(sim, heard.append, partition=-1, count=1, wait_ms=3_000, via=sim.nodes[at % 3])
+    sim.advance("100ms")
+    for partition in range(4):
+        sim.append(TOPIC, [b"x"], partition)
+    sim.run_until(lambda: len(heard) == 9, "5s")
+    got = [(a.partition, o) for a in heard if isinstance(a, Received) for o in offsets(a)]
+    assert sorted(got) == [(partition, 0) for partition in range(4)]
+    assert not [answer for answer in heard if isinstance(answer, RaftlineError)]
+
+
+def test_a_wait_over_partitions_ends_in_its_time(sim: SimCluster) -> None:
+    for wait_ms in (0, 500, 3_000):
+        began = sim.now_ms
+        assert offsets(receive(sim, partition=-1, wait_ms=wait_ms)) == []
+        assert wait_ms <= sim.now_ms - began < wait_ms + 300
+
+
+def test_a_wait_goes_on_when_a_leader_dies(sim: SimCluster) -> None:
+    receive(sim, partition=-1)
+    sim.advance("500ms")
+    via = sim.nodes[0]
+    victim = next(name for name in leaders(sim).values() if name != via)
+    lost = [partition for partition, name in leaders(sim).items() if name == victim]
+    heard: list[Answer] = []
+    ask(sim, heard.append, partition=-1, wait_ms=15_000, via=via)
+    sim.advance("300ms")
+    sim.kill(victim)
+    sim.run_until(lambda: len(leaders(sim)) == PARTITIONS)
+    sim.append(TOPIC, [b"x"], lost[0], via=via)
+    sim.run_until(lambda: bool(heard), "5s")
+    got = heard[0]
+    assert isinstance(got, Received), got
+    assert got.partition == lost[0]
+
+
+def test_where_nobody_leads_the_answer_is_not_that_there_is_nothing(sim: SimCluster) -> None:
+    receive(sim, partition=-1)
+    for name in sim.nodes[1:]:
+        sim.kill(name)
+    sim.advance("5s")
+    began = sim.now_ms
+    answer = answer_of(
+        sim, lambda done: ask(sim, done, partition=-1, via=sim.nodes[0], timeout_ms=2_000)
+    )
+    assert isinstance(answer, NoLeader), answer
+    assert sim.now_ms - began < 2_500
+
+
+def test_a_new_group_begins_where_it_is_told_on_every_partition(sim: SimCluster) -> None:
+    for partition in range(PARTITIONS):
+        send(sim, partition, b"old")
+    found: list[tuple[int, int]] = []
+    for partition in range(PARTITIONS):
+        assert offsets(receive(sim, partition=partition, start=START_NEXT)) == []
+    for partition in range(PARTITIONS):
+        send(sim, partition, b"new")
+    for _ in range(PARTITIONS):
+        got = receive(sim, partition=-1, start=START_NEXT)
+        found += [(got.partition, offset) for offset in offsets(got)]
+    assert sorted(found) == [(partition, 1) for partition in range(PARTITIONS)]
+
+
+def test_weighted_lanes_leave_none_out(sim: SimCluster) -> None:
+    set_topic(sim, priorities="weighted")
+    for partition in range(2):
+        for priority in (10, 0, -10):
+            for _ in range(4):
+                send(sim, partition, b"x", priority)
+    got = 0
+    for _ in range(40):
+        got += len(offsets(receive(sim, partition=-1, count=2)))
+    assert got == 24
+
+
+def test_no_such_topic(sim: SimCluster) -> None:
+    answer = answer_of(sim, lambda done: ask(sim, done, partition=-1, topic="nope"))
+    assert isinstance(answer, UnknownTopic)
