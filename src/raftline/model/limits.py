@@ -108,6 +108,7 @@ COORDINATION_VOTERS = 3
 
 # Work groups.
 DELIVER_COMMANDS_MAX = 10_000  # delivery commands in one entry, and settles in one request
+DELIVER_BYTES_MAX = 8 * MIB  # settles in one request, as the leader weighs them
 RECEIVE_COUNT_MAX = 10_000  # messages of one receive
 RECEIVERS_PARKED_MAX = 10_000  # receivers of one group that wait at one partition
 WAIT_BOUND_MS = 30 * SECOND_MS  # a message that waited longer goes before any higher lane
@@ -153,6 +154,7 @@ assert TIMEOUT_MS_DEFAULT < WAIT_MS_MAX
 assert PARTITIONS_PER_TOPIC_MAX <= PARTITIONS_MAX
 assert CATALOG_VOTERS % 2 == 1
 assert RECEIVE_COUNT_MAX <= SETTLE_ROWS_MAX  # all of one receive can be settled at once
+assert 2 * DELIVER_BYTES_MAX <= ENTRY_BYTES_MAX  # what a turn collected and one large request more
 assert PRODUCER_BATCHES >= 5  # Kafka's idempotent producers have up to five requests in flight
 assert PARTITIONS_PER_TOPIC_MAX < STREAMS_MAX  # live sources are never forgotten
 assert PIECE_BYTES_MAX + EXTENSION_BYTES_MAX < ENTRY_BYTES_MAX

@@ -29,6 +29,7 @@ from raftline.machines.delivery.rows import (
     MARK,
     READY,
     RESTING,
+    TEXT_MASK,
     TIME,
     TIMED,
     WHO,
@@ -189,15 +190,24 @@ class WorkGroup:
 
     def index(self) -> None:
         """Find out what is derived from rows and ranges just restored. G4."""
+        counts, who_counts = self.counts, dict[int, int]()
+        arm, add_ready, add_key = self.timers.arm, self.ready.add, self.keys.add
         columns = [self.rows.column(number) for number in (-2, -1, MARK, TIME, WHO, KEY)]
         for pieces in zip(*columns, strict=True):
             for start, end, mark, time_ms, who, key in zip(*pieces, strict=True):
-                row = (mark, 0, time_ms, 0, who, key)
-                self._count_in(start, end, row)
-                self._mark(start, end, row)
+                count, state = end - start, mark & 7
+                counts[state] += count
+                if time_ms:
+                    arm(time_ms, start, count)
+                elif state == READY:
+                    add_ready(start, end)
+                if who:
+                    who_counts[who] = who_counts.get(who, 0) + count
+                if key:
+                    add_key(key)
+        for who, count in who_counts.items():
+            self._hold(who, count)
         self.settled_count = self.settled.count()
-        self.returned.clear()
-        self.freed.clear()
 
     def check(self, log_start: int, next_offset: int) -> None:
         """Raise if an invariant is broken."""
@@ -286,8 +296,11 @@ class WorkGroup:
         if state in TIMED:
             self.timers.arm(row[TIME], start, count)
         if row[WHO]:
-            self.members.hold(member_of(row), count)
-            self.errors.hold(error_of(row), count)
+            self._hold(row[WHO], count)
+
+    def _hold(self, who: int, count: int) -> None:
+        self.members.hold(who & TEXT_MASK, count)
+        self.errors.hold(who >> 32, count)
 
     def _leave(self, piece: Piece) -> None:
         start, end, row, row_end = piece

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from raftline.machines.delivery.rows import ATTEMPT_MAX, who_of
+from raftline.machines.delivery.rows import ATTEMPT_MAX, TEXT_MASK, who_of
 from raftline.machines.delivery.texts import Texts, TextState
 from raftline.model.limits import DELIVERY_ERRORS_MAX, DELIVERY_MEMBERS_MAX
 from raftline.model.range_table import Held, RangeTable, Row
@@ -27,7 +27,6 @@ REASONS = ("", MAX_RETRIES, EXPIRED, REJECTED)
 
 _GROUP, _SHIFT, _MARK, _FIRST, _LAST, _WHO = range(6)  # columns; shift: offset - number
 _GROUPS_MAX = 1 << 31  # names of groups are never dropped
-_TEXT_MASK = (1 << 32) - 1
 
 
 class Dying(msgspec.Struct, frozen=True):
@@ -145,7 +144,7 @@ class Outbox:
         held: tuple[dict[int, int], ...] = ({}, {}, {})
         owed: dict[int, int] = {}
         for start, end, row in self._table:
-            numbers = (row[_GROUP], row[_WHO] & _TEXT_MASK, row[_WHO] >> 32)
+            numbers = (row[_GROUP], row[_WHO] & TEXT_MASK, row[_WHO] >> 32)
             for counts, number in zip(held, numbers, strict=True):
                 counts[number] = counts.get(number, 0) + end - start
             for offset in range(start + row[_SHIFT], end + row[_SHIFT]):
@@ -159,12 +158,12 @@ class Outbox:
 
     def _hold(self, row: Row, count: int) -> None:
         self._groups.hold(row[_GROUP], count)
-        self._members.hold(row[_WHO] & _TEXT_MASK, count)
+        self._members.hold(row[_WHO] & TEXT_MASK, count)
         self._errors.hold(row[_WHO] >> 32, count)
 
     def _drop(self, row: Row, count: int) -> None:
         self._groups.drop(row[_GROUP], count)
-        self._members.drop(row[_WHO] & _TEXT_MASK, count)
+        self._members.drop(row[_WHO] & TEXT_MASK, count)
         self._errors.drop(row[_WHO] >> 32, count)
 
     def _pin(self, start: int, end: int, more: int) -> None:
@@ -192,6 +191,6 @@ class Outbox:
             mark >> 3 & ATTEMPT_MAX,
             row[_FIRST],
             row[_LAST],
-            self._members.text(row[_WHO] & _TEXT_MASK),
+            self._members.text(row[_WHO] & TEXT_MASK),
             self._errors.text(row[_WHO] >> 32),
         )

@@ -26,7 +26,7 @@ GENERATION_MAX = (1 << 39) - 1
 TERM_MAX = (1 << 23) - 1
 SEQUENCE_MAX = (1 << 40) - 1
 TIME_MS_MAX = 1 << 52
-_TEXT_MASK = (1 << 32) - 1
+TEXT_MASK = (1 << 32) - 1
 
 
 def mark_of(state: int, attempt: int, generation: int) -> int:
@@ -65,7 +65,7 @@ def who_of(member: int, error: int) -> int:
 
 def member_of(row: Row) -> int:
     """Return the number of the member's name."""
-    return row[WHO] & _TEXT_MASK
+    return row[WHO] & TEXT_MASK
 
 
 def error_of(row: Row) -> int:
