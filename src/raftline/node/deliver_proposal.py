@@ -2,23 +2,27 @@
 
 from collections.abc import Callable, Sequence
 
-from raftline.machines.delivery.commands import Command
+from raftline.machines.delivery.commands import Command, Forget, Grant, Revive, Settle
 from raftline.machines.delivery.outcomes import Outcome
 from raftline.model.errors import RaftlineError, TimedOut
 
 DeliverDone = Callable[[Sequence[Outcome] | RaftlineError], None]
 NEVER = float("inf")
+COMMAND_BYTES = 64  # what a command weighs besides its lists and texts
+NUMBER_BYTES = 9
+CHAR_BYTES = 4
 
 
 class DeliverCall:
     """Some commands of one caller, and who hears what became of them."""
 
-    __slots__ = ("commands", "deadline", "done", "timeout_ms")
+    __slots__ = ("commands", "deadline", "done", "timeout_ms", "weight")
 
     def __init__(
         self, commands: Sequence[Command], deadline: float, timeout_ms: int, done: DeliverDone
     ) -> None:
         self.commands = commands
+        self.weight = sum(map(weigh, commands)) or COMMAND_BYTES
         self.deadline = deadline
         self.timeout_ms = timeout_ms
         self.done: DeliverDone | None = done
@@ -62,3 +66,19 @@ class DeliverProposal:
                 call.answer(TimedOut(f"a command to {self._name}", call.timeout_ms))
         self._deadline = min([c.deadline for c in self._calls if c.done is not None], default=NEVER)
         return all(call.done is None for call in self._calls)
+
+
+def weigh(command: Command) -> int:
+    """Return how many bytes a command has in its entry at most."""
+    match command:
+        case Settle():
+            texts = len(command.reason) + len(command.member) + len(command.group)
+            return COMMAND_BYTES + NUMBER_BYTES * len(command.ranges) + CHAR_BYTES * texts
+        case Grant():
+            numbers = len(command.spans) + len(command.keys or ())
+            texts = len(command.member) + len(command.group)
+            return COMMAND_BYTES + NUMBER_BYTES * numbers + CHAR_BYTES * texts
+        case Revive() | Forget():
+            return COMMAND_BYTES + NUMBER_BYTES * len(command.ranges)
+        case _:
+            return 4 * COMMAND_BYTES

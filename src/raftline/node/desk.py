@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from raftline.node.ports import Clock, Timer
     from raftline.node.replica import Proposal, Replica
 
-COMMAND_BYTES = 64  # what a command weighs until it is encoded
+ENTRY_BYTES = 1 << 20  # commands of one turn share entries up to about this size
 FEED_BYTES = 128 << 10  # messages whose keys are read at once
 FEEDS_MAX = 4  # such reads in one go
 COLD_BYTES_MIN = 4 << 10
@@ -93,21 +93,22 @@ class Desk:
         self, commands: Sequence[Command], deadline: float, timeout_ms: int, done: DeliverDone
     ) -> None:
         """Take commands for the next turn's entry."""
-        self._calls.append(DeliverCall(commands, deadline, timeout_ms, done))
-        self._replica.collected(COMMAND_BYTES * max(1, len(commands)))
+        call = DeliverCall(commands, deadline, timeout_ms, done)
+        self._calls.append(call)
+        self._replica.collected(call.weight)
 
     def proposals(self, at_ms: int) -> "list[tuple[bytes, Proposal]]":
         """Return what was collected, as entries of bounded size."""
         calls, self._calls = self._calls, []
         found: list[tuple[bytes, Proposal]] = []
         some: list[DeliverCall] = []
-        count = 0
+        count = weight = 0
         for call in calls:
-            if some and count + len(call.commands) > DELIVER_COMMANDS_MAX:
+            count, weight = count + len(call.commands), weight + call.weight
+            if some and (count > DELIVER_COMMANDS_MAX or weight > ENTRY_BYTES):
                 found.append(self._entry(at_ms, some))
-                some, count = [], 0
+                some, count, weight = [], len(call.commands), call.weight
             some.append(call)
-            count += len(call.commands)
         if some:
             found.append(self._entry(at_ms, some))
         return found

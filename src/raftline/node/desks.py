@@ -19,7 +19,9 @@ from raftline.machines.machine import Refused
 from raftline.model.calls import Received, Settled
 from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError
 from raftline.model.limits import (
+    DELIVER_BYTES_MAX,
     DELIVER_COMMANDS_MAX,
+    MEMBER_ID_CHARS_MAX,
     RECEIVE_COUNT_MAX,
     RECEIVERS_PARKED_MAX,
     WAIT_BOUND_MS,
@@ -27,6 +29,7 @@ from raftline.model.limits import (
 from raftline.model.names import is_dead_letter_topic
 from raftline.model.settings import effective
 from raftline.node.counter import Receiver
+from raftline.node.deliver_proposal import weigh
 from raftline.node.desk import Desk, DeskSettings
 from raftline.node.partition import PartitionHost
 from raftline.node.receives import SpreadReceive
@@ -266,6 +269,10 @@ class Desks:
         if not 0 < len(settles) <= DELIVER_COMMANDS_MAX:
             done(OverLimit("settles in one request", len(settles), DELIVER_COMMANDS_MAX))
             return
+        weight = sum(map(weigh, settles))
+        if weight > DELIVER_BYTES_MAX:
+            done(OverLimit("bytes of settles in one request", weight, DELIVER_BYTES_MAX))
+            return
         shard = self._node.locate(topic, partition)
         if isinstance(shard, RaftlineError):
             done(shard)
@@ -395,6 +402,8 @@ def _check(ask: Receive) -> RaftlineError | None:
         return InvalidArgument(
             f"a receive takes 1 to {RECEIVE_COUNT_MAX} messages, not {ask.count_max}"
         )
+    if len(ask.member) > MEMBER_ID_CHARS_MAX:
+        return OverLimit("characters of a member's name", len(ask.member), MEMBER_ID_CHARS_MAX)
     return None
 
 

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from raftline.machines.delivery.commands import ACK, NACK, REJECT, START_NEXT
+from raftline.machines.delivery.commands import ACK, EXTEND, NACK, REJECT, START_NEXT
 from raftline.model.batch import check_batch
-from raftline.model.calls import Received
-from raftline.model.errors import RaftlineError
+from raftline.model.calls import Received, Settled
+from raftline.model.errors import OverLimit, RaftlineError
 from raftline.model.records import seal_batch
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, host, lead, node, replica, stall_segments
@@ -446,3 +446,44 @@ def test_a_damaged_range_is_mended_and_then_handed_out(sim: SimCluster) -> None:
     assert {answer.code for answer in refused} <= {"damaged"}
     assert offsets(answers[-1]) == [0, 1, 2, 3, 4]
     assert any("log.repaired" in line for line in sim.log_lines(500))
+
+
+# ---------------------------------------------------------------------- bounds
+
+
+def test_many_settles_are_spread_over_entries_of_bounded_size(sim: SimCluster) -> None:
+    fill(sim, 4, batch=4)
+    leader, _ = lead(sim, TOPIC)
+    (row,) = settles(receive(sim, via=leader), EXTEND, 60_000)
+    sim.advance("100ms")
+    found, sizes = host(sim, leader, TOPIC), []
+    proposals = found.proposals
+
+    def noted(own):
+        made = proposals(own)
+        sizes.extend(len(data) for data, _ in made)
+        return made
+
+    found.proposals = noted  # type: ignore[method-assign]
+    heavy = msgspec.structs.replace(row, reason="x" * 1000)
+    heard: list[object] = []
+    for _ in range(4):
+        node(sim, leader).settle(TOPIC, 0, [heavy] * 1000, 5_000, heard.append)
+    sim.run_until(lambda: len(heard) == 4)
+    assert heard == [Settled([[]] * 1000)] * 4
+    assert len(sizes) == 4
+    assert max(sizes) < 2 << 20
+
+
+def test_settles_too_large_for_an_entry_are_refused(sim: SimCluster) -> None:
+    fill(sim, 1)
+    (row,) = settles(receive(sim))
+    wide = msgspec.structs.replace(row, ranges=[0, 1] * 600_000)
+    for rows in ([wide], [row] * 10_001, []):
+        for name in sim.nodes:
+            answer = answer_of(
+                sim, lambda done, r=rows, n=name: node(sim, n).settle(TOPIC, 0, r, 5_000, done)
+            )
+            assert isinstance(answer, OverLimit), answer
+    long = answer_of(sim, lambda done: ask(sim, done, member="m" * 250))
+    assert isinstance(long, OverLimit)
