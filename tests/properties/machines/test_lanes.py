@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftline.machines.delivery import lanes as lanes_module
@@ -15,6 +15,7 @@ trim = st.tuples(st.just("trim"), st.integers(0, 12), st.just(0))
 freeze = st.tuples(st.just("freeze"), st.just(0), st.just(0))
 
 
+@settings(deadline=None)
 @given(st.lists(arrival | arrival | trim | freeze, max_size=60), st.integers(0, 80), st.data())
 def test_the_same_as_a_dictionary(steps, start, data):
     fast, naive, end, log_start = Lanes(), dict[int, int](), 0, 0
@@ -49,6 +50,7 @@ def test_the_same_as_a_dictionary(steps, start, data):
     assert again.lanes() == fast.lanes()
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4), priorities), max_size=60))
 def test_the_same_in_small_chunks(rows):
     kept, lanes_module.CHUNK_ROWS = lanes_module.CHUNK_ROWS, 3
@@ -85,6 +87,7 @@ def test_a_topic_without_priorities_freezes_to_nothing():
     lanes.check()
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 400)), max_size=200), st.integers(0, 5))
 def test_ages_are_never_too_young(arrivals, before):
     ages, truth, at_ms = Ages(before), dict[int, int](), 1000
