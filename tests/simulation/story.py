@@ -13,7 +13,8 @@ class Story:
     """A booted cluster, clients whose calls are kept, and a verdict at the end."""
 
     def __init__(self, seed: int = 1, value_bytes_max: int = 160) -> None:
-        plan = Plan(seconds=1.0, workload=WorkloadSettings(value_bytes_max=value_bytes_max))
+        workload = WorkloadSettings(value_bytes_max=value_bytes_max)
+        plan = Plan(seconds=1.0, queue_operations=0, workload=workload)
         self.simulation = Simulation(seed, plan)
         self.cluster = self.simulation.cluster
         self.nemesis = self.simulation.nemesis

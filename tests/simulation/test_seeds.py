@@ -38,6 +38,7 @@ def test_seeds_are_clean(shard: int, record_property) -> None:
         assert report.verdict.clean, complain(report)
         assert report.sim_ms >= 60_000.0, complain(report)
         assert report.verdict.counts["ops"] >= 2_000, complain(report)
+        assert report.verdict.counts["deliveries"] >= 100, complain(report)
         assert len(report.faults) >= FAULTS_MIN, complain(report)
         reports.append(report)
     counts = count_faults(reports)
@@ -54,7 +55,7 @@ def test_a_seed_that_once_failed_is_clean(seed: int) -> None:
 
 PROGRAM = """
 from raftline.testing.sim import Plan, run_seed
-print(run_seed(3, Plan(seconds=30.0, operations=500)).digest)
+print(run_seed(3, Plan(seconds=30.0, operations=300, queue_operations=200)).digest)
 """
 
 
@@ -73,4 +74,5 @@ def test_the_same_seed_gives_the_same_digest_under_another_hash_seed() -> None:
     first = digest_under("1")
     assert len(first) == 32
     assert digest_under("2") == first
-    assert run_seed(3, Plan(seconds=30.0, operations=500)).digest == first
+    plan = Plan(seconds=30.0, operations=300, queue_operations=200)
+    assert run_seed(3, plan).digest == first

@@ -39,8 +39,8 @@ class Plan(msgspec.Struct, frozen=True):
     """How big a run is."""
 
     seconds: float = 60.0
-    operations: int = 2_000
-    queue_operations: int = 0  # none: no work queue
+    operations: int = 1_700  # calls to the log
+    queue_operations: int = 250  # what clients of the queue begin; settles come on top
     nodes: int = 3
     workload: WorkloadSettings = WorkloadSettings()
     queue: QueueSettings = QueueSettings()
@@ -81,7 +81,7 @@ class Simulation:
             self.cluster, self.workload, self.cluster.world.fork_rng(), _classes(self.plan)
         )
         self.queue: QueueRun | None = None
-        if self.plan.queue_operations:
+        if self.plan.queue_operations and build is None:  # what is built instead has no queue
             self.queue = QueueRun(
                 self.cluster, self.history, self.cluster.world.fork_rng(), tape, self.plan.queue
             )
@@ -349,7 +349,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first = options.seed if options.seed is not None else options.first
     seeds = range(first, first + (1 if options.seed is not None else options.seeds))
     faults = tuple(name.strip() for name in options.faults.split(",") if name.strip())
-    plan = Plan(seconds=options.seconds, operations=options.operations, faults=faults)
+    plan = Plan(
+        seconds=options.seconds,
+        operations=options.operations,
+        queue_operations=options.queue,
+        faults=faults,
+    )
     say = sys.stdout.write
 
     def told(report: Report) -> None:
@@ -390,7 +395,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=None, help="only this one, with its story")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--seconds", type=float, default=60.0, help="simulated seconds per seed")
-    parser.add_argument("--operations", type=int, default=2_000, help="calls of clients per seed")
+    parser.add_argument("--operations", type=int, default=1_700, help="calls to the log per seed")
+    parser.add_argument("--queue", type=int, default=250, help="calls to the queue, 0: none")
     parser.add_argument("--faults", default="", help="only these classes, by comma")
     parser.add_argument("--verbose", action="store_true", help="tell the story of each seed")
     return parser.parse_args(arguments)
