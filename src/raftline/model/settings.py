@@ -79,6 +79,12 @@ SETTINGS: dict[str, Setting] = {
     "max_retries": Setting(3, "deliveries after the first", 0, 1000),
     "backoff_ms": Setting(1000, "delay after the first nack, then doubled", 0, limits.HOUR_MS),
     "backoff_ms_max": Setting(60_000, "longest delay after a nack", 0, _DAY_MS),
+    "backoff_jitter": Setting(0, "percent by which a delay after a nack varies", 0, 100),
+    "grant": Setting(
+        "early",
+        "when a first delivery goes out: early (its lease commits meanwhile) or durable (after)",
+        choices=("early", "durable"),
+    ),
     "dead_letters": Setting(
         default=True, help="keep what is given up on in the topic's .dlq; false: it is settled"
     ),

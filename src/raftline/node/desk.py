@@ -56,11 +56,19 @@ READ_PIECES_MAX = 64  # reads of one receive: spans far apart are left for the n
 class DeskSettings:
     """What a desk must know of its topic; renewed when the catalog changes."""
 
-    __slots__ = ("bound_ms", "election_ms", "lease_ms", "policy", "priorities")
+    __slots__ = ("bound_ms", "election_ms", "is_durable", "lease_ms", "policy", "priorities")
 
     def __init__(
-        self, policy: Policy, lease_ms: int, priorities: str, bound_ms: int, election_ms: int
+        self,
+        policy: Policy,
+        lease_ms: int,
+        priorities: str,
+        bound_ms: int,
+        election_ms: int,
+        *,
+        is_durable: bool = False,
     ) -> None:
+        self.is_durable = is_durable  # first deliveries wait for their Grant too
         self.policy = policy
         self.lease_ms = lease_ms
         self.priorities = priorities
@@ -302,7 +310,7 @@ class Desk:
         if self._closed:  # while it was read: somebody else leads, and may have given it away
             receiver.done(self._refusal())
             return
-        is_again = is_again or not self._is_confirmed()
+        is_again = is_again or self.settings.is_durable or not self._is_confirmed()
         self._sequence += 1
         sequence, term = self._sequence, self.term
         at_ms = self._replica.time.stamp()

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from raftline.machines.delivery.commands import START_FIRST, Policy, Settle
+from raftline.machines.delivery.commands import BACKOFF, NACK, START_FIRST, Policy, Settle
 from raftline.machines.delivery.outcomes import Outcome, SettledRanges
+from raftline.machines.delivery.retries import backoff_ms
 from raftline.machines.machine import Refused
 from raftline.model.calls import Received, Settled
 from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError
@@ -32,6 +33,7 @@ from raftline.node.counter import Receiver
 from raftline.node.deliver_proposal import weigh
 from raftline.node.desk import Desk, DeskSettings
 from raftline.node.partition import PartitionHost
+from raftline.node.ports import Rng
 from raftline.node.receives import SpreadReceive
 from raftline.node.remote import VERB_READY, VERB_RECEIVE, VERB_SETTLE, Reply
 from raftline.node.replica import Replica
@@ -141,6 +143,7 @@ class Desks:
             backoff_ms=int(found["backoff_ms"]),
             backoff_ms_max=int(found["backoff_ms_max"]),
             dead_letters=bool(found["dead_letters"]) and not is_last,
+            jitter_percent=int(found["backoff_jitter"]),
         )
         raft = self._node.settings.raft
         return DeskSettings(
@@ -149,6 +152,7 @@ class Desks:
             str(found["priorities"]),
             WAIT_BOUND_MS,
             raft.election_ticks * raft.tick_ms,
+            is_durable=found["grant"] == "durable",
         )
 
     # ------------------------------------------------------------------ receive
@@ -319,7 +323,11 @@ class Desks:
             done(outcomes if isinstance(outcomes, RaftlineError) else _settled(settles, outcomes))
 
         deadline = self._node.clock.mono_ms() + timeout_ms
-        self.of(replica).collect(settles, deadline, timeout_ms, applied)
+        desk = self.of(replica)
+        policy = desk.settings.policy
+        if policy.jitter_percent:
+            settles = [_jittered(self._node.rng, policy, settle) for settle in settles]
+        desk.collect(settles, deadline, timeout_ms, applied)
 
     def _on_settle(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
         ask = _decode_settle(body)
@@ -395,6 +403,16 @@ def _settled(settles: Sequence[Settle], outcomes: Sequence[Outcome]) -> Settled 
                 return outcome.error()
             lost.append(list(settle.ranges))
     return Settled(lost)
+
+
+def _jittered(rng: Rng, policy: Policy, settle: Settle) -> Settle:
+    """Stamp a delay that varies into a nack that leaves it to the policy."""
+    if settle.verb != NACK or settle.delay_ms != BACKOFF:
+        return settle
+    delay_ms = backoff_ms(policy, max(1, settle.attempt))
+    swing = delay_ms * policy.jitter_percent // 100
+    delay_ms += rng.randrange(-swing, swing + 1)
+    return msgspec.structs.replace(settle, delay_ms=max(0, delay_ms))
 
 
 def _check(ask: Receive) -> RaftlineError | None:
