@@ -1,5 +1,6 @@
 """Work groups: lease and ack by worker processes, and latency from send to receive."""
 
+import statistics
 import subprocess
 import sys
 import time
@@ -8,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from bench.cluster import BenchCluster, http_port, running
-from bench.figures import Figure, at_least
+from bench.figures import Figure, at_least, under
 from bench.processes import cpu_ns
 from bench.worker import WorkerResult, WorkerSpec
 
@@ -33,6 +34,35 @@ def workers(work: Path, *, quick: bool) -> list[Figure]:
     return found
 
 
+def traces(work: Path, *, quick: bool) -> list[Figure]:
+    """What tracing costs: the same work with and without it, taking turns."""
+    seconds, rounds = (0.4, 1) if quick else (2.5, 4)
+    rates: dict[int, list[float]] = {100: [], 0: []}
+    with running(work / "traces", 1) as cluster:
+        cluster.create(TOPIC)
+        with cluster.client() as client:
+            for number in range(2 * rounds):
+                percent = 0 if number % 2 else 100
+                client.set_topic(TOPIC, {"trace_percent": percent})
+                time.sleep(6.0)  # leaders adopt it with the next look at retention
+                fill(cluster, int(140_000 * seconds))
+                results = run_workers(_specs(cluster, "pipelined", seconds, f"g{number}"))
+                rates[percent].append(sum(result.acks for result in results) / seconds)
+    with_it, without = (statistics.median(rates[percent]) for percent in (100, 0))
+    section = f"1 node, {WORKERS} workers, pipelined, traces on and off in turn"
+    return [
+        Figure(section=section, name="rate, traced", value=with_it, unit="messages/s"),
+        Figure(section=section, name="rate, not traced", value=without, unit="messages/s"),
+        Figure(
+            section=section,
+            name="cost of traces",
+            value=100 * (1 - with_it / max(1.0, without)),
+            unit="%",
+            goal=under(10.0),
+        ),
+    ]
+
+
 def fill(cluster: BenchCluster, messages: int) -> None:
     """Have at least so many messages waiting, in batches of 100."""
     batches = messages // 100 + 1
@@ -46,19 +76,7 @@ def _rows(
     cluster: BenchCluster, nodes: int, form: str, seconds: float, goal: int | None
 ) -> list[Figure]:
     leader = cluster.leader_of(TOPIC)
-    begin_at = time.time() + START_S
-    specs = [
-        WorkerSpec(
-            port=http_port(leader),
-            topic=TOPIC,
-            group=form,
-            member=f"worker-{number}",
-            form=form,
-            begin_at=begin_at,
-            seconds=seconds,
-        )
-        for number in range(WORKERS)
-    ]
+    specs = _specs(cluster, form, seconds, form)
     before = cpu_ns(leader.pid)
     results = run_workers(specs)
     cpu_s = (cpu_ns(leader.pid) - before) / 1e9
@@ -80,6 +98,23 @@ def _rows(
         ),
         Figure(section=section, name="CPU leader", value=cpu_s / total * 1e6, unit="us/message"),
         Figure(section=section, name="CPU workers", value=client, unit="us/message"),
+    ]
+
+
+def _specs(cluster: BenchCluster, form: str, seconds: float, group: str) -> list[WorkerSpec]:
+    leader = cluster.leader_of(TOPIC)
+    begin_at = time.time() + START_S
+    return [
+        WorkerSpec(
+            port=http_port(leader),
+            topic=TOPIC,
+            group=group,
+            member=f"worker-{number}",
+            form=form,
+            begin_at=begin_at,
+            seconds=seconds,
+        )
+        for number in range(WORKERS)
     ]
 
 

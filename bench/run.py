@@ -32,6 +32,7 @@ SCENARIOS: dict[str, Scenario] = {
     "batches": appends.batches,
     "sustained": appends.sustained,
     "workers": deliveries.workers,
+    "traces": deliveries.traces,
     "latency": latency.end_to_end,
     "delayed": latency.delayed,
     "failover": failover.failover,
