@@ -28,7 +28,7 @@ Invariants
         would have had in plain order. Where workers keep up, that second part is short; where they
         do not, lanes fade and the order becomes that of the log: prefer ``weighted`` there.
 
-Costs: about 5 us for a run of fresh messages, however long; then about 2 us for each further range.
+Costs: about 6 us for a run of fresh messages, however long; then about 3 us for each further range.
 A walk over rows that are of no use to it is stopped after ``STEPS_MAX`` and goes on at the next
 call: ``Choice.is_more`` says so.
 """
