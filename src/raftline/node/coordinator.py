@@ -7,6 +7,8 @@ What it does unasked is in group_upkeep.py.
 
 Rules
     D1  Nothing is answered before this leader has applied all that was committed before it.
+    D4  Nothing is answered later than an election timeout after a majority was asked and agreed
+        that we lead: until then nobody else does, so no other leader has expired anybody.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +17,7 @@ from raftline.machines.catalog.machine import CatalogMachine
 from raftline.machines.groups import commands as c
 from raftline.machines.groups.events import Committed, WasReset
 from raftline.machines.groups.views import group_view, member_view, summary
-from raftline.model.errors import NotReady, RaftlineError
+from raftline.model.errors import NotReady, OverLimit, RaftlineError
 from raftline.model.groups import (
     Advanced,
     AdvanceGroup,
@@ -36,6 +38,7 @@ from raftline.model.groups import (
     ResetGroup,
     ShowGroup,
 )
+from raftline.model.limits import FORWARDED_MAX
 from raftline.node.group_upkeep import GroupUpkeep
 from raftline.node.groups_host import GroupsHost
 from raftline.node.partition import Applied, CommandProposal
@@ -43,7 +46,7 @@ from raftline.node.ports import Clock
 from raftline.node.replica import Replica
 from raftline.node.sessions import Sessions, advance, positions
 
-CONFIRM_AGAIN_MS = 50
+ASK_AGAIN_MS = 50
 
 Reply = Callable[[Answer | RaftlineError], None]
 
@@ -57,35 +60,66 @@ class Coordinator:
         replica: Replica,
         host: GroupsHost,
         catalog: Callable[[], CatalogMachine],
+        *,
+        election_ms: int,
     ) -> None:
         self.replica = replica
         self.term = replica.raft.term
         self._clock = clock
         self._host = host
         self._machine = host.machine
+        self._election_ms = election_ms
         self._sessions = Sessions()
         self._upkeep = GroupUpkeep(clock, host, self._sessions, catalog)
-        self._is_ready = self._is_closed = False
+        self._is_ready = self._is_closed = self._is_asking = False
+        self._agreed_mono = float("-inf")  # when a majority was asked that agreed since
+        self._waiting: list[tuple[Request, int, Reply]] = []
 
     def start(self) -> None:
         """Confirm that we lead and know all there is. D1."""
-        if not self._is_closed:
-            self.replica.read_index(self._confirmed)
+        self._ask_majority()
 
     def close(self) -> None:
         """Somebody else leads now."""
         self._is_closed = True
         self._upkeep.close()
+        waiting, self._waiting = self._waiting, []
+        for _, _, reply in waiting:
+            reply(self._gone())
 
-    def _confirmed(self, error: RaftlineError | None) -> None:
-        if self._is_closed:
+    def _gone(self) -> RaftlineError:
+        return NotReady(f"{self._host.name} has a new leader")  # tried again there
+
+    def _ask_majority(self) -> None:
+        if self._is_closed or self._is_asking:
             return
-        if error is not None:
-            self._clock.call_later(CONFIRM_AGAIN_MS, self.start)
-            return
-        self._is_ready = True
-        self._upkeep.catalog_changed()
-        self._upkeep.watch()
+        self._is_asking = True
+        asked_mono = self._clock.mono_ms()
+
+        def agreed(error: RaftlineError | None) -> None:
+            self._is_asking = False
+            if self._is_closed:
+                return
+            if error is not None:
+                self._clock.call_later(ASK_AGAIN_MS, self._ask_majority)
+                return
+            self._agreed_mono = asked_mono
+            if not self._is_ready:
+                self._is_ready = True
+                self._upkeep.catalog_changed()
+                self._upkeep.watch()
+            waiting, self._waiting = self._waiting, []
+            for request, timeout_ms, reply in waiting:
+                self.answer(request, timeout_ms, reply)
+
+        self.replica.read_index(agreed)
+
+    def _is_agreed(self) -> bool:
+        """Say whether nobody else can lead. D4."""
+        if not self._is_ready:
+            return False
+        alone = len(self.replica.conf.voters) == 1
+        return alone or self._clock.mono_ms() - self._agreed_mono < self._election_ms
 
     def catalog_changed(self) -> None:
         """Topics may have come, gone or grown."""
@@ -101,8 +135,17 @@ class Coordinator:
 
     def answer(self, request: Request, timeout_ms: int, reply: Reply) -> None:
         """Answer one request; a refusal is an answer too."""
-        if not self._is_ready or self._is_closed:
-            reply(NotReady(f"{self._host.name} has a new leader"))  # D1: tried again
+        if self._is_closed:
+            reply(self._gone())
+            return
+        if not self._is_agreed():
+            if len(self._waiting) >= FORWARDED_MAX:
+                reply(
+                    OverLimit("requests waiting for a majority", FORWARDED_MAX + 1, FORWARDED_MAX)
+                )
+                return
+            self._waiting.append((request, timeout_ms, reply))
+            self._ask_majority()
             return
         try:
             self._dispatch(request, timeout_ms, reply)

@@ -191,7 +191,14 @@ class GroupCalls:
                 del self._coordinators[replica.shard]
         if leads:
             node = self._node
-            made = Coordinator(node.clock, replica, host, lambda: node.catalog_machine)
+            raft = node.settings.raft
+            made = Coordinator(
+                node.clock,
+                replica,
+                host,
+                lambda: node.catalog_machine,
+                election_ms=raft.election_ticks * raft.tick_ms,
+            )
             self._coordinators[replica.shard] = made
             made.start()
 

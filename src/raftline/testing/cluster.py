@@ -400,9 +400,11 @@ class SimCluster:
     def group(self, request: Request, *, via: str = "", timeout: str | float = "10s") -> Answer:
         """Ask the coordinator of a stream group."""
         timeout_ms = int(duration_ms(timeout))
-        return self._wait(
-            self._via(via), timeout_ms, lambda node, done: node.group(request, timeout_ms, done)
-        )
+
+        def ask(node: "Program", done: Callable[[Answer | RaftlineError], None]) -> None:
+            node.group(request, timeout_ms, done)
+
+        return self._wait(self._via(via), timeout_ms, ask)
 
     def create_topic(
         self,
