@@ -336,3 +336,19 @@ def test_a_poll_goes_on_at_the_start_of_what_is_kept() -> None:
         # The answer got lost: with the number of the one before, it comes again.
         assert len(a.poll(number=first.number - 1).messages) == 3
         assert not a.poll().messages
+
+
+def test_a_group_that_nobody_uses_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftline.node.group_upkeep.GROUP_IDLE_MS", 20_000)
+    monkeypatch.setattr("raftline.node.group_upkeep.SWEEP_MS", 1_000.0)
+    with raftline.testing.cluster(nodes=3, seed=33) as c:
+        c.create_topic(TOPIC, partitions=1)
+        c.group(CommitCursors(GROUP, "", 0, {TOPIC: {0: Offset(4)}}))
+        c.advance("15s")
+        assert c.group(ShowGroup(GROUP)).state == "empty"
+        c.group(CommitCursors(GROUP, "", 0, {TOPIC: {0: Offset(5)}}))
+        c.advance("15s")
+        assert c.group(ShowGroup(GROUP)).partitions[0].offset == 5, "it was used meanwhile"
+        c.advance("20s")
+        with pytest.raises(UnknownGroup):
+            c.group(ShowGroup(GROUP))
