@@ -7,6 +7,8 @@ from raftline.model.message import Message
 from raftline.model.records import open_batch
 
 MESSAGES_MAX = 50_000
+BYTES_MAX = 32 << 20
+MESSAGE_BYTES = 200  # what a message weighs besides its value
 
 
 class OpenedBatches:
@@ -15,11 +17,11 @@ class OpenedBatches:
     Only batches of more than one message are kept: a single one is never asked for again.
     """
 
-    __slots__ = ("_batches", "_count")
+    __slots__ = ("_batches", "_bytes", "_count")
 
     def __init__(self) -> None:
         self._batches: OrderedDict[tuple[str, int, int, int], list[Message]] = OrderedDict()
-        self._count = 0
+        self._count = self._bytes = 0
 
     def pick(self, topic: str, partition: int, batches: bytes, spans: list[int]) -> list[Message]:
         """Return the messages of ``spans`` (flat: start, end, attempt, generation), in order."""
@@ -45,7 +47,13 @@ class OpenedBatches:
         if len(opened) > 1:
             self._batches[key] = opened
             self._count += len(opened)
-            while self._count > MESSAGES_MAX and len(self._batches) > 1:
+            self._bytes += _size(opened)
+            while self._count > MESSAGES_MAX or self._bytes > BYTES_MAX:
                 _, dropped = self._batches.popitem(last=False)
                 self._count -= len(dropped)
+                self._bytes -= _size(dropped)
         return opened
+
+
+def _size(opened: list[Message]) -> int:
+    return sum(MESSAGE_BYTES + len(message.value or b"") for message in opened)

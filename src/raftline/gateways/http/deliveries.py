@@ -5,10 +5,11 @@ batches instead of JSON (``Accept: application/vnd.raftline.batch``) and settle 
 on the partition's own route.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from raftline.gateways.error_table import row_of
 from raftline.gateways.http import replies
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.items import ReadItem, fill_item
@@ -18,11 +19,9 @@ from raftline.gateways.lease_tokens import LeaseToken, decode_token, encode_toke
 from raftline.gateways.opened import OpenedBatches
 from raftline.gateways.ports import Calls
 from raftline.machines.delivery.commands import (
-    ACK,
     BACKOFF,
     EXTEND,
     NACK,
-    REJECT,
     START_FIRST,
     START_NEXT,
     VERBS,
@@ -33,6 +32,9 @@ from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError
 from raftline.model.limits import (
     LEASE_MS_MAX,
     LEASE_MS_MIN,
+    MEMBER_ID_CHARS_MAX,
+    NACK_DELAY_MS_MAX,
+    OFFSET_MAX,
     READ_BYTES_DEFAULT,
     REASON_CHARS_MAX,
     RECEIVE_COUNT_MAX,
@@ -41,8 +43,9 @@ from raftline.model.limits import (
 from raftline.model.settings import parse_duration_ms
 
 COUNT_DEFAULT = 10
+RAW_COUNT_MAX = 2_000  # their spans are in the head of the reply
 SETTLES_MAX = 10_000  # in one request
-DELAY_MS_MAX = 168 * 3_600_000
+RANGES_MAX = 20_000  # of them together
 
 
 class ReceiveBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,7 +89,8 @@ class MixedBody(msgspec.Struct, forbid_unknown_fields=True):
     settles: list[MixedSettle]
 
 
-RangeRow = tuple[str, int, int, int, int, list[int]]
+Number = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
+RangeRow = tuple[str, Number, Number, Number, Number, list[Number]]
 """verb, term, sequence, attempt, generation, flat ranges"""
 
 
@@ -151,6 +155,11 @@ class DeliveryRoutes:
         if not 1 <= body.count <= RECEIVE_COUNT_MAX:
             text = f"count={body.count} is out of bounds"
             raise InvalidArgument(text, f"allowed is 1 to {RECEIVE_COUNT_MAX}")
+        if body.partition < -1:
+            text = f"partition={body.partition} is out of bounds"
+            raise InvalidArgument(text, "from 0 on, or -1 for any")
+        if len(body.member) > MEMBER_ID_CHARS_MAX:
+            raise OverLimit("characters of a member's name", len(body.member), MEMBER_ID_CHARS_MAX)
         if body.start not in _STARTS:
             raise InvalidArgument(f"start={body.start[:40]!r} is neither", "write first or next")
         bytes_max = max(1, min(body.bytes_max, self._reply_bytes_max))
@@ -168,7 +177,7 @@ class DeliveryRoutes:
             topic,
             group,
             body.partition,
-            body.count,
+            min(body.count, RAW_COUNT_MAX) if raw else body.count,
             bytes_max,
             lease_ms,
             wait_ms,
@@ -210,10 +219,11 @@ class DeliveryRoutes:
     def _settling(self, verb: int) -> Any:
         def settle(exchange: Exchange, request: Request) -> None:
             body = _decode(_settle_decoder, request.body, '{"lease_token": "..."}')
-            one = body.lease_token or body.receipt_handle
-            texts = body.lease_tokens or ([one] if one else [])
+            texts = _tokens_of(body)
             lease = body.lease
             if body.extension_seconds is not None:
+                if lease is not None:
+                    raise InvalidArgument("lease and extension_seconds", "send one of them")
                 lease = body.extension_seconds * 1000
             delay_ms = _delay_of(verb, body.delay, lease)
             _check_reason(body.reason)
@@ -247,6 +257,7 @@ class DeliveryRoutes:
             raise InvalidArgument("there is nothing to settle", 'send {"lease_token": "..."}')
         if len(rows) > SETTLES_MAX:
             raise OverLimit("settles in one request", len(rows), SETTLES_MAX)
+        places = settles_of(rows)
         verdicts = Verdicts(rows)
 
         def finished(errors: list[RaftlineError | None]) -> None:
@@ -256,19 +267,19 @@ class DeliveryRoutes:
                 else:
                     exchange.json({"settled": 1})
                 return
-            exchange.json(
-                {
-                    "settled": sum(error is None for error in errors),
-                    "results": [
-                        {"lease_token": text}
-                        if error is None
-                        else {"lease_token": text, "error": replies.error_body(error)}
-                        for text, error in zip(texts, errors, strict=True)
-                    ],
-                }
-            )
+            answer: dict[str, Any] = {
+                "settled": sum(error is None for error in errors),
+                "results": [
+                    {"lease_token": text, "error": error and replies.error_body(error)}
+                    for text, error in zip(texts, errors, strict=True)
+                ],
+            }
+            if not answer["settled"] and errors[0] is not None:  # as a publish that stored nothing
+                answer["error"] = replies.error_body(errors[0])
+                exchange.json(answer, row_of(errors[0]).http)
+            else:
+                exchange.json(answer)
 
-        places = settles_of(rows)
         verdicts.expect(len(places), lambda errors: exchange.guard(finished, errors))
         for (topic, partition), settles in places.items():
             self._calls.settle(
@@ -282,8 +293,13 @@ class DeliveryRoutes:
     def settle_ranges(self, exchange: Exchange, request: Request) -> None:
         """Settle ranges of leases on one partition: for clients that read batches."""
         body = _decode(_ranges_decoder, request.body, '{"settles": [["ack", 1, 1, 1, 0, [0, 9]]]}')
-        if not 0 < len(body.settles) <= SETTLES_MAX:
+        if not body.settles:
+            raise InvalidArgument("there is nothing to settle", 'send {"settles": [...]}')
+        if len(body.settles) > SETTLES_MAX:
             raise OverLimit("settles in one request", len(body.settles), SETTLES_MAX)
+        count = sum(len(row[-1]) for row in body.settles) // 2
+        if count > RANGES_MAX:
+            raise OverLimit("ranges in one request", count, RANGES_MAX)
         _check_reason(body.reason)
         group, partition = request.params["group"], request.partition
         settles: list[Settle] = []
@@ -297,8 +313,8 @@ class DeliveryRoutes:
                     sequence,
                     attempt,
                     generation,
-                    merge_ranges(ranges),
-                    _delay_of(verb, body.delay, body.lease),
+                    _ranges(ranges),
+                    _delay_of(verb, body.delay, body.lease, is_one=False),
                     body.reason,
                 )
             )
@@ -329,6 +345,26 @@ def _decode(decoder: "msgspec.json.Decoder[Any]", body: bytes, example: str) -> 
         raise InvalidArgument(str(error), f"the body is like {example}") from error
 
 
+def _tokens_of(body: SettleBody) -> list[str]:
+    """Return the tokens that a settle names, in one of three ways."""
+    given = [bool(body.lease_token), bool(body.receipt_handle), bool(body.lease_tokens)]
+    if sum(given) > 1:
+        text = "lease_token, receipt_handle and lease_tokens are one thing"
+        raise InvalidArgument(text, "send one of them")
+    one = body.lease_token or body.receipt_handle
+    return [one] if one else body.lease_tokens
+
+
+def _ranges(flat: list[int]) -> list[int]:
+    """Return ranges with neighbours joined, if they are such."""
+    starts, ends = flat[::2], flat[1::2]
+    if not flat or len(flat) % 2 or any(map(int.__ge__, starts, ends)):
+        raise InvalidArgument(
+            f"{str(flat[:4])[:60]} are no ranges", "start and end, start and end: [0, 9, 12, 13]"
+        )
+    return merge_ranges(flat)
+
+
 def _verb(name: str) -> int:
     if name not in VERBS:
         raise InvalidArgument(f"{name[:40]!r} is no settle", "use one of: " + ", ".join(VERBS))
@@ -342,14 +378,20 @@ def _duration(name: str, given: str | int, low: int, high: int) -> int:
     return found
 
 
-def _delay_of(verb: int, delay: str | int | None, lease: str | int | None) -> int:
+def _delay_of(
+    verb: int, delay: str | int | None, lease: str | int | None, *, is_one: bool = True
+) -> int:
+    """Return what the verb takes; ``is_one``: it is the only verb, so nothing else may be said."""
+    if is_one and delay is not None and verb != NACK:
+        raise InvalidArgument(f"{VERBS[verb]} takes no delay", "only a nack does")
+    if is_one and lease is not None and verb != EXTEND:
+        raise InvalidArgument(f"{VERBS[verb]} takes no lease", "only an extend does")
     if verb == NACK:
-        return BACKOFF if delay is None else _duration("delay", delay, 0, DELAY_MS_MAX)
+        return BACKOFF if delay is None else _duration("delay", delay, 0, NACK_DELAY_MS_MAX)
     if verb == EXTEND:
         if lease is None:
             raise InvalidArgument("an extend says for how long", 'add "lease": "30s"')
         return _duration("lease", lease, LEASE_MS_MIN, LEASE_MS_MAX)
-    assert verb in (ACK, REJECT)
     return 0
 
 

@@ -11,6 +11,7 @@ from raftline.model.intervals import IntervalSet
 Row = tuple[LeaseToken, int, int, str]  # token, verb, delay_ms, reason
 Place = tuple[str, int]  # topic, partition
 _Key = tuple[str, int, str, int, int, int, int, int, int, str]
+"""all that the tokens of one settle share"""
 
 
 def merge_ranges(ranges: Sequence[int]) -> list[int]:
@@ -28,25 +29,13 @@ def merge_ranges(ranges: Sequence[int]) -> list[int]:
 def settles_of(rows: Sequence[Row]) -> dict[Place, list[Settle]]:
     """Return one settle per lease, attempt and way of settling, by partition."""
     offsets: dict[_Key, list[int]] = {}
-    for token, verb, delay_ms, reason in rows:
-        key = (
-            token.topic,
-            token.partition,
-            token.group,
-            verb,
-            token.term,
-            token.sequence,
-            token.attempt,
-            token.generation,
-            delay_ms,
-            reason,
-        )
-        offsets.setdefault(key, []).append(token.offset)
+    for row in rows:
+        offsets.setdefault(_key_of(row), []).append(row[0].offset)
     places: dict[Place, list[Settle]] = {}
     for key, found in offsets.items():
         topic, partition, group, verb, term, sequence, attempt, generation, delay_ms, reason = key
-        found.sort()
-        ranges = merge_ranges([edge for offset in found for edge in (offset, offset + 1)])
+        once = sorted(set(found))  # a token that is named twice is settled once
+        ranges = merge_ranges([edge for offset in once for edge in (offset, offset + 1)])
         settle = Settle(group, verb, term, sequence, attempt, generation, ranges, delay_ms, reason)
         places.setdefault((topic, partition), []).append(settle)
     return places
@@ -59,7 +48,7 @@ class Verdicts:
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
-        self._lost: dict[tuple[str, int, str, int, int], IntervalSet] = {}
+        self._lost: dict[_Key, IntervalSet] = {}
         self._failed: dict[Place, RaftlineError] = {}
         self._missing = 0
         self._done: Callable[[list[RaftlineError | None]], None]
@@ -83,22 +72,49 @@ class Verdicts:
                         self._note(topic, partition, settle, lost)
             self._missing -= 1
             if not self._missing:
-                self._done([self._verdict(row[0]) for row in self._rows])
+                self._done([self._verdict(row) for row in self._rows])
 
         return take
 
     def _note(self, topic: str, partition: int, settle: Settle, lost: Sequence[int]) -> None:
-        key = (topic, partition, settle.group, settle.term, settle.sequence)
+        key = (
+            topic,
+            partition,
+            settle.group,
+            settle.verb,
+            settle.term,
+            settle.sequence,
+            settle.attempt,
+            settle.generation,
+            settle.delay_ms,
+            settle.reason,
+        )
         found = self._lost.setdefault(key, IntervalSet())
         for at in range(0, len(lost), 2):
             found.add(lost[at], lost[at + 1])
 
-    def _verdict(self, token: LeaseToken) -> RaftlineError | None:
+    def _verdict(self, row: Row) -> RaftlineError | None:
+        token = row[0]
         failed = self._failed.get((token.topic, token.partition))
         if failed is not None:
             return failed
-        key = (token.topic, token.partition, token.group, token.term, token.sequence)
-        lost = self._lost.get(key)
+        lost = self._lost.get(_key_of(row)) if self._lost else None
         if lost is not None and token.offset in lost:
             return LeaseLost(f"{token.topic}/{token.partition}@{token.offset}")
         return None
+
+
+def _key_of(row: Row) -> _Key:
+    token, verb, delay_ms, reason = row
+    return (
+        token.topic,
+        token.partition,
+        token.group,
+        verb,
+        token.term,
+        token.sequence,
+        token.attempt,
+        token.generation,
+        delay_ms,
+        reason,
+    )
