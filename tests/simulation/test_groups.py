@@ -352,3 +352,23 @@ def test_a_group_that_nobody_uses_is_forgotten(monkeypatch: pytest.MonkeyPatch) 
         c.advance("20s")
         with pytest.raises(UnknownGroup):
             c.group(ShowGroup(GROUP))
+
+
+def test_a_removed_node_takes_no_group_with_it() -> None:
+    with raftline.testing.cluster(nodes=4, seed=34) as c:
+        c.create_topic(TOPIC, partitions=2)
+        a = Consumer(c, "a", session_ms=60_000)
+        a.commit(1, 8)
+        gone = coordinator(c)
+        stays = next(name for name in c.nodes if name != gone)
+        number = c.number_of(gone)
+        c.command("cluster.remove", node=number, via=stays)
+        machine = c.host(stays).node.catalog_machine
+        c.run_until(lambda: machine.nodes[number].state == "removed", "60s")
+        c.kill(gone)
+        c.advance("2s")
+        a.beat(via=stays)
+        assert a.reads == {0, 1}
+        assert c.group(ShowGroup(GROUP), via=stays).partitions[1].offset == 8
+        assert number not in machine.shards[shard_of(GROUP)].nodes()
+        assert c.verify(via=stays).identical
