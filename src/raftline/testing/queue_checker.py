@@ -297,9 +297,10 @@ def _p6(story: _Story, final: QueueFinal) -> Iterator[Violation]:
                     _evidence(story, delivery),
                 )
     stored: dict[int, int] = {}
-    for log in final.logs.values():
+    for log in (final.ever or final.logs).values():
         for row in log:
             stored[row.number] = stored.get(row.number, 0) + 1
+    redriven = _redriven(final)
     for sent in story.history.sends:
         if not sent.delay_ms or story.op(sent).outcome != "ok" or sent.duplicate:
             continue
@@ -307,9 +308,9 @@ def _p6(story: _Story, final: QueueFinal) -> Iterator[Violation]:
         if sent.number in cancelled:
             if count:
                 yield Violation("P6", f"message {sent.number} was cancelled and released")
-        elif count > 1:
+        elif count > 1 and sent.number not in redriven:
             yield Violation("P6", f"message {sent.number} was released {count} times")
-        elif not count and sent.number not in doubtful and not _trimmed(story, sent, final):
+        elif not count and sent.number not in doubtful:
             yield Violation(
                 "P6", f"message {sent.number} waited and was never released", _evidence(story, sent)
             )
@@ -317,14 +318,9 @@ def _p6(story: _Story, final: QueueFinal) -> Iterator[Violation]:
         yield Violation("P6", f"still waiting long after it was due: {text}")
 
 
-def _trimmed(story: _Story, sent: Sent, final: QueueFinal) -> bool:
-    """Say whether a released message may have been trimmed since: somebody got it."""
-    start = final.log_starts.get(f"{sent.topic}/{sent.partition}", 0)
-    return any(
-        item.number == sent.number and item.offset < start
-        for deliveries in story.deliveries.values()
-        for _, item in deliveries
-    )
+def _redriven(final: QueueFinal) -> dict[int, bool]:
+    """Return what may be stored again: a redrive appends what was trimmed meanwhile."""
+    return {letter.number: True for letter in final.letters}
 
 
 def _dues(story: _Story) -> tuple[dict[int, int], dict[int, bool], dict[int, bool]]:
@@ -348,6 +344,7 @@ def _dues(story: _Story) -> tuple[dict[int, int], dict[int, bool], dict[int, boo
 
 def _p7(story: _Story, final: QueueFinal) -> Iterator[Violation]:
     """Keys in order; every lane is served."""
+    redriven = _redriven(final)
     for left in final.left:
         if not left.delivered:
             yield Violation(
@@ -359,7 +356,9 @@ def _p7(story: _Story, final: QueueFinal) -> Iterator[Violation]:
     for (topic, partition, group, _, _), deliveries in story.deliveries.items():
         delivery, item = min(deliveries, key=lambda pair: story.op(pair[0]).ended_ms)
         sent = story.sent.get(item.number)
-        if delivery.ordered and sent is not None and sent.key is not None and not item.generation:
+        if sent is None or sent.key is None or sent.number in redriven:
+            continue
+        if delivery.ordered and not item.generation:
             line = (topic, partition, group, sent.key, sent.priority)
             lines.setdefault(line, []).append((delivery, item))
     for (topic, partition, group, key, priority), firsts in lines.items():
@@ -383,6 +382,7 @@ def _p7(story: _Story, final: QueueFinal) -> Iterator[Violation]:
 
 def _p8(story: _Story, final: QueueFinal) -> Iterator[Violation]:
     """One dedup key, one message."""
+    redriven = _redriven(final)
     sends: dict[tuple[str, int, str], list[Sent]] = {}
     for sent in story.history.sends:
         if sent.dedup_key:
@@ -397,7 +397,9 @@ def _p8(story: _Story, final: QueueFinal) -> Iterator[Violation]:
             )
         numbers = {s.number for s in same}
         stored = [
-            row for row in final.logs.get(f"{topic}/{partition}", ()) if row.number in numbers
+            row
+            for row in (final.ever or final.logs).get(f"{topic}/{partition}", ())
+            if row.number in numbers and row.number not in redriven
         ]
         if len(stored) > 1:
             at = [row.offset for row in stored]

@@ -144,6 +144,7 @@ class QueueFinal(msgspec.Struct, kw_only=True):
     """What was found after the faults had ended and the workers had drained the groups."""
 
     logs: dict[str, tuple[Stored, ...]] = {}  # by "topic/partition"
+    ever: dict[str, tuple[Stored, ...]] = {}  # the same, with what was trimmed since
     log_starts: dict[str, int] = {}
     letters: tuple[DeadLetter, ...] = ()
     left: tuple[Left, ...] = ()

@@ -107,6 +107,23 @@ class Keepers:
         self._ask(host, op, f"waiting.{verb}", arguments, taken)
         return op
 
+    def trim(self, host: "SimHost", partition: int, offset: int) -> Op:
+        """Remove messages of the log; those that wait stay."""
+        op = self._clients.invoke("trim", host, self._topic, partition)
+        op.offset = offset
+        arguments: Answer = {"name": self._topic, "partition": partition, "offset": offset}
+
+        def taken(op: Op, answer: Answer) -> None:
+            del op, answer
+
+        self._clients.call(
+            host,
+            op,
+            lambda node, answer: node.command("topic.trim", arguments, int(op.timeout_ms), answer),
+            taken,
+        )
+        return op
+
     # Messages that died
 
     def redrive(

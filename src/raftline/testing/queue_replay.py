@@ -33,7 +33,7 @@ from raftline.testing.delivery_model import (
     GroupModel,
     Verdict,
 )
-from raftline.testing.queue_history import DeadLetter, Grantee, Left, Sent, number_of
+from raftline.testing.queue_history import DeadLetter, Grantee, Left, Sent, Stored, number_of
 from raftline.testing.queue_workers import expand
 from raftline.testing.tape import Applied
 
@@ -67,6 +67,7 @@ class Replay:
         self._machine = PartitionMachine()
         self._model = DeliveryModel()
         self._rows: dict[int, _Row] = {}
+        self._numbers: dict[int, bool] = {}  # of messages stored before
         self._oldest: dict[str, int] = {}  # by group: nothing below it is fresh
         self._delivered: dict[tuple[str, int], bool] = {}
         self.index = 0  # of the last entry fed
@@ -78,6 +79,11 @@ class Replay:
     def digest(self) -> str:
         """Return the digest of the machine's state."""
         return self._machine.digest()
+
+    @property
+    def stored(self) -> tuple[Stored, ...]:
+        """Return every message that was ever stored."""
+        return tuple(Stored(o, row.number, row.key) for o, row in sorted(self._rows.items()))
 
     @property
     def waiting(self) -> int:
@@ -165,6 +171,9 @@ class Replay:
             number = number_of(message.value)
             sent = self.sent.get(number)
             priority = sent.priority if sent is not None else 0
+            if number in self._numbers:  # redriven after the original was trimmed: in another lane
+                priority = self._machine.lanes.lane_of(base_offset + delta)
+            self._numbers[number] = True
             row = _Row(number, message.key, priority, self._machine.at_ms)
             self._rows[base_offset + delta] = row
 

@@ -181,6 +181,7 @@ class QueueRun:
             found += replay.check_letters(self.final.letters)
             self.final.left = (*self.final.left, *replay.left())
             self.final.granted.update(replay.granted)
+            self.final.ever[replay.name] = replay.stored
             if replay.waiting:
                 text = f"{replay.waiting} messages of {replay.name}"
                 self.final.waiting = (*self.final.waiting, text)

@@ -38,7 +38,7 @@ class QueueSettings(msgspec.Struct, frozen=True):
     sends: int = 36
     receives: int = 45
     schedules: int = 8
-    changes: int = 8  # cancels and moves; the rest are redrives and purges
+    changes: int = 8  # cancels and moves; the rest are redrives, purges, one trim
     messages_max: int = 3
     receive_max: int = 12
     keys: int = 6
@@ -91,7 +91,9 @@ class QueueWorkload:
             self._schedule_one(host, partition)
         elif (dice := dice - settings.changes) < 0:
             self._change_one(host)
-        elif (dice := dice - settings.receives) >= 0:
+        elif (dice := dice - settings.receives) == 0:
+            self._trim_some(host, partition)
+        elif dice > 0:
             group = settings.groups[rng.randrange(len(settings.groups))][0]
             verb = "redrive" if rng.randrange(3) else "purge"
             self.keepers.redrive(host, verb, group=group if rng.randrange(2) else "")
@@ -138,6 +140,11 @@ class QueueWorkload:
             else:
                 delay_ms = 1 + rng.randrange(self._settings.delay_ms_max)
                 self.keepers.change(host, sent, "move", delay_ms)
+
+    def _trim_some(self, host: "SimHost", partition: int) -> None:
+        """Remove up to a third of what is known to be there."""
+        ends = [s.offset for s in self._history.sends if s.partition == partition]
+        self.keepers.trim(host, partition, self._rng.randrange(max(0, *ends, 0) // 3 + 1))
 
     # Workers
 
