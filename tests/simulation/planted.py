@@ -173,7 +173,7 @@ def skip_an_entry_on_one_replica() -> Generator[None]:
 @contextmanager
 def never_answer_the_overdue() -> Generator[None]:
     """An append that is not committed in time is never answered (P10)."""
-    from raftline.node.partition import AppendProposal
+    from raftline.node.appends import AppendProposal
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AppendProposal, "expire", lambda self, now_ms: False)

@@ -37,7 +37,8 @@ from raftline.model.errors import (
 from raftline.model.ids import CATALOG_SHARD, NodeId, ReplicaId, ShardId, node_of
 from raftline.model.settings import check_settings
 from raftline.node.catalog import CatalogHost
-from raftline.node.partition import Applied, CommandProposal, PartitionHost
+from raftline.node.command_proposal import Applied, CommandProposal
+from raftline.node.partition import PartitionHost
 from raftline.node.remote import VERB_COMMAND, Answer, Reply
 from raftline.node.replica import Replica
 from raftline.node.state_host import StateHost

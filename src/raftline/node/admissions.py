@@ -17,8 +17,8 @@ from raftline.model.errors import (
 )
 from raftline.model.ids import CATALOG_SHARD
 from raftline.node.catalog import CatalogHost
+from raftline.node.command_proposal import Applied, CommandProposal
 from raftline.node.founding import Admission, AdmitRequest
-from raftline.node.partition import Applied, CommandProposal
 from raftline.node.remote import VERB_ADMIT, Reply
 from raftline.node.replica import Replica
 

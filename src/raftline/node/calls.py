@@ -45,8 +45,9 @@ from raftline.model.groups import Answer, GroupList, Request
 from raftline.model.ids import ShardId
 from raftline.model.partitioner import partition_of
 from raftline.model.settings import SETTINGS, Value, effective
+from raftline.node.appends import Append, AppendDone, Refuse
 from raftline.node.desks import Receive
-from raftline.node.partition import Append, AppendDone, PartitionHost, Refuse
+from raftline.node.partition import PartitionHost
 from raftline.node.remote import (
     VERB_APPEND,
     VERB_APPEND_SIDE,
@@ -413,14 +414,14 @@ class NodeCalls:
             return
         now = self._clock.mono_ms()
         if not linearizable:
-            host.read(offset, bytes_max, now + wait_ms, now, done)
+            host.readers.read(offset, bytes_max, now + wait_ms, now, done)
             return
 
         def confirmed(error: RaftlineError | None) -> None:
             if error is not None:
                 done(error)
             else:
-                host.read(offset, bytes_max, now + wait_ms, self._clock.mono_ms(), done)
+                host.readers.read(offset, bytes_max, now + wait_ms, self._clock.mono_ms(), done)
 
         replica.read_index(confirmed)
 
@@ -474,7 +475,7 @@ class NodeCalls:
             if error is not None:
                 answer(error)
             else:
-                host.look_up_time(time_ms, answer)
+                host.readers.look_up_time(time_ms, answer)
 
         replica.read_index(confirmed)
 

@@ -13,7 +13,7 @@ from typing import cast
 from raftline.machines.catalog.commands import Command, SetFeatureLevel, encode_command
 from raftline.machines.catalog.events import Event, FeatureLevelSet
 from raftline.machines.catalog.machine import CatalogMachine
-from raftline.node.partition import CommandProposal
+from raftline.node.command_proposal import CommandProposal
 from raftline.node.state_host import StateHost
 
 

@@ -26,8 +26,9 @@ import msgspec
 from raftline.machines.partition.machine import PartitionMachine
 from raftline.model.errors import RaftlineError
 from raftline.model.ids import ReplicaId, node_of
+from raftline.node.command_proposal import Offer
 from raftline.node.giving import CHUNK_BYTES, Fetch, Fetched, FetchState, SnapshotResult
-from raftline.node.partition import SIDE_START, Offer, PartitionHost
+from raftline.node.partition import SIDE_START, PartitionHost
 from raftline.node.remote import VERB_FETCH, VERB_FETCH_STATE, VERB_SNAPSHOT_FAILED, Answer
 from raftline.node.replica import Replica, Start
 from raftline.node.state_host import StateHost

@@ -39,9 +39,9 @@ from raftline.model.groups import (
     ShowGroup,
 )
 from raftline.model.limits import FORWARDED_MAX
+from raftline.node.command_proposal import Applied, CommandProposal
 from raftline.node.group_upkeep import GroupUpkeep
 from raftline.node.groups_host import GroupsHost
-from raftline.node.partition import Applied, CommandProposal
 from raftline.node.ports import Clock
 from raftline.node.replica import Replica
 from raftline.node.sessions import Sessions, advance, positions

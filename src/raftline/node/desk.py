@@ -290,7 +290,7 @@ class Desk:
                     counter.feed(group, self._host, reply.batches)
                     self._look_again()
 
-                self._host.read_cold(wanted[0], FEED_BYTES, log.log_end, fed)
+                self._host.readers.read_cold(wanted[0], FEED_BYTES, log.log_end, fed)
                 return False
             counter.feed(group, self._host, b"".join(found))
         counter.is_more = True
@@ -470,7 +470,7 @@ class _Reading:
             found = host.log.read_tail(start, max(1, self._left), spans[self._row + 1])
             if found is None:
                 end = spans[self._row + 1]
-                host.read_cold(start, self._likely(end - start), end, self._took)
+                host.readers.read_cold(start, self._likely(end - start), end, self._took)
                 return
             # The last batch may reach past the span: then it is read by itself.
             piece = b"".join(found) or b"".join(host.log.read_tail(start, 1) or ())
@@ -496,7 +496,7 @@ class _Reading:
                 self._finish()
         else:  # the batch reaches past the span: read it by itself
             start = self._covered.first_gap(self._spans[self._row])
-            self._desk.host.read_cold(start, 1, self._desk.host.log.log_end, self._took)
+            self._desk.host.readers.read_cold(start, 1, self._desk.host.log.log_end, self._took)
 
     def _take(self, piece: bytes) -> bool:
         """Add a piece; False: it is one too many."""

@@ -14,8 +14,8 @@ from raftline.machines.groups.commands import TopicSize
 from raftline.machines.groups.group import Group
 from raftline.model.errors import RaftlineError
 from raftline.model.limits import GROUP_IDLE_MS
+from raftline.node.command_proposal import Applied, CommandProposal
 from raftline.node.groups_host import GroupsHost
-from raftline.node.partition import Applied, CommandProposal
 from raftline.node.ports import Clock
 from raftline.node.sessions import Sessions
 

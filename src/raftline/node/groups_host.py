@@ -6,7 +6,7 @@ from raftline.machines.groups.commands import Command, Noop, encode_command
 from raftline.machines.groups.events import Passed
 from raftline.machines.groups.machine import GroupsMachine
 from raftline.model.ids import COORDINATION_SHARDS
-from raftline.node.partition import CommandProposal
+from raftline.node.command_proposal import CommandProposal
 from raftline.node.state_host import StateHost
 
 

@@ -131,7 +131,9 @@ class Gathering:
 
     def _read(self, offset: int) -> None:
         now = self._node.clock.mono_ms()
-        self._host.read(offset, READ_BYTES, now, now, lambda reply: self._took(offset, reply))
+        self._host.readers.read(
+            offset, READ_BYTES, now, now, lambda reply: self._took(offset, reply)
+        )
 
     def _took(self, offset: int, reply: ReadReply | RaftlineError) -> None:
         if isinstance(reply, OffsetOutOfRange):

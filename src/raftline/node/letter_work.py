@@ -19,10 +19,11 @@ from raftline.model.errors import (
 )
 from raftline.model.intervals import IntervalSet
 from raftline.model.records import seal_batch
+from raftline.node.command_proposal import Applied, CommandProposal
 from raftline.node.dead_questions import W_DEAD, W_GONE, W_REDRIVEN
 from raftline.node.letter_scan import END, Found, Scan, wanted_of
 from raftline.node.letter_sources import ASK_TIMEOUT_MS, Words, ask_sources, letter_state
-from raftline.node.partition import Applied, CommandProposal, PartitionHost
+from raftline.node.partition import PartitionHost
 from raftline.node.questions import Arguments, Done
 
 if TYPE_CHECKING:

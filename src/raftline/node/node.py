@@ -33,6 +33,7 @@ from raftline.node.admissions import Admissions
 from raftline.node.calls import NodeCalls
 from raftline.node.catalog import CatalogHost
 from raftline.node.catch_up import CatchUps
+from raftline.node.command_proposal import Applied, CommandProposal
 from raftline.node.dead_letters import DeadLetters
 from raftline.node.dead_questions import DeadQuestions
 from raftline.node.desks import Desks
@@ -43,7 +44,6 @@ from raftline.node.group_calls import GroupCalls
 from raftline.node.identity import Identity, load_identity, not_ours
 from raftline.node.letters import Letters
 from raftline.node.log_time import ClusterTime
-from raftline.node.partition import Applied, CommandProposal
 from raftline.node.peers import Peers
 from raftline.node.pieces import Pieces
 from raftline.node.ports import Clock, Lane, Rng

@@ -12,7 +12,6 @@ Invariants
     A4  ``machine.waiting.next_number == side["waiting"].log_end``, where there is such a log.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -42,27 +41,35 @@ from raftline.machines.partition.trace import waiting_events
 from raftline.machines.partition.waiting import Scheduled
 from raftline.machines.partition.waiting_commands import WAITING_TAG
 from raftline.model.batch import BatchInfo
-from raftline.model.calls import Appended, Looked, ReadReply
+from raftline.model.calls import Appended
 from raftline.model.errors import (
     Internal,
-    OffsetOutOfRange,
     OverLimit,
     RaftlineError,
-    ShuttingDown,
-    StorageFault,
     TimedOut,
 )
 from raftline.model.limits import ENTRY_BATCHES_MAX
-from raftline.model.records import open_batch, seal_batch
+from raftline.model.records import seal_batch
+from raftline.node.appends import (
+    Append,
+    AppendDone,
+    AppendProposal,
+    Pressure,
+    Refuse,
+    append_size,
+    refuse_append,
+)
+from raftline.node.command_proposal import Applied, CommandProposal, Offer
 from raftline.node.deliver_proposal import DeliverDone, DeliverProposal
 from raftline.node.marks import Marks
+from raftline.node.readers import Readers
 from raftline.node.replica import Proposal, Replica
 from raftline.node.schedules import ScheduleCall, ScheduleProposal, Schedules
 from raftline.node.segments import Segments
 from raftline.raft.rpc import Entry
 from raftline.storage.checkpoint import Checkpoint
 from raftline.storage.log import PartitionLog
-from raftline.storage.log_words import DamagedRange, LogIdentity, TimeHit
+from raftline.storage.log_words import LogIdentity
 
 if TYPE_CHECKING:
     from raftline.node.desk import Desk
@@ -74,133 +81,6 @@ TRACE = "trace"  # the side log of what happened to messages
 SIDE_TRIM_BYTES = 1 << 20  # below it the files of a side log are not worth removing
 SIDE_START = 1  # the first offset of a side log: what waits is numbered from 1
 OFFERS_MAX = 4  # the oldest may still be fetched while newer ones are made
-
-AppendDone = Callable[[Appended | RaftlineError], None]
-ReadDone = Callable[[ReadReply | RaftlineError], None]
-Append = tuple[bytes, BatchInfo, AppendDone, float, int, "Refuse | None", SideCar | None]
-"""batch, head, done, deadline, timeout, who hears that nothing was stored (None: done does), side
-car"""
-Refuse = Callable[[Append, RaftlineError], None]
-Parked = tuple[int, int, float, ReadDone]  # offset, bytes_max, deadline, done
-
-
-class Offer(msgspec.Struct, frozen=True):
-    """The state at an index, held for a replica that fetches it."""
-
-    index: int
-    log_start: int
-    log_end: int
-    state_bytes: int
-    side_ends: dict[str, int] = {}  # log_end of each side log
-
-
-class Pressure:
-    """Who waits on this node: the bytes of appends without an outcome, hosts with readers."""
-
-    __slots__ = ("bytes", "parked")
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.parked: dict[PartitionHost, None] = {}
-
-
-class AppendProposal:
-    """The callers of one Append entry."""
-
-    __slots__ = ("_pressure", "_size", "appends", "deadline", "name")
-
-    def __init__(self, name: str, appends: list[Append], pressure: Pressure, size: int) -> None:
-        self.name = name
-        self.appends: list[Append | None] = appends  # type: ignore[assignment]
-        self.deadline = min([append[3] for append in appends])
-        self._pressure = pressure
-        self._size = size
-
-    def settle(self) -> None:
-        """The outcome is known: its bytes weigh no more."""
-        self._pressure.bytes -= self._size
-        self._size = 0
-
-    def refuse(self, error: RaftlineError) -> None:
-        """Nothing of it was stored."""
-        self.settle()
-        for append in self.appends:
-            if append is not None:
-                _refuse(append, error)
-
-    def expire(self, now_ms: float) -> bool:
-        """Answer the overdue; say whether nobody waits any more. A2."""
-        if now_ms < self.deadline:
-            return False
-        left = False
-        for at, append in enumerate(self.appends):
-            if append is None:
-                continue
-            if append[3] <= now_ms:
-                self.appends[at] = None
-                append[2](TimedOut(f"an append to {self.name}", append[4]))
-            else:
-                left = True
-        if not left:
-            self.settle()
-        return not left
-
-
-def _size(append: Append) -> int:
-    """Return what an append counts in an entry, and in what waits."""
-    side = append[6]
-    return append[1].length if side is None else append[1].length + side.weight
-
-
-def _refuse(append: Append, error: RaftlineError) -> None:
-    """Tell the caller that nothing was stored; another node may do better."""
-    refuse = append[5]
-    if refuse is None:
-        append[2](error)
-    else:
-        refuse(append, error)
-
-
-class Applied(msgspec.Struct, frozen=True):
-    """A command was applied: at which index, and what happened."""
-
-    index: int
-    events: Sequence[object]
-
-
-class CommandProposal:
-    """The caller of one command."""
-
-    __slots__ = ("_deadline", "_done", "_name", "_timeout_ms")
-
-    def __init__(
-        self,
-        name: str,
-        deadline: float,
-        timeout_ms: int,
-        done: Callable[[Applied | RaftlineError], None],
-    ) -> None:
-        self._name = name
-        self._deadline = deadline
-        self._timeout_ms = timeout_ms
-        self._done: Callable[[Applied | RaftlineError], None] | None = done
-
-    def answer(self, answer: Applied | RaftlineError) -> None:
-        """Hand the outcome of the applied command to the caller."""
-        done, self._done = self._done, None
-        if done is not None:
-            done(answer)
-
-    def refuse(self, error: RaftlineError) -> None:
-        """The command will never be applied."""
-        self.answer(error)
-
-    def expire(self, now_ms: float) -> bool:
-        """Answer the caller if it is overdue."""
-        if now_ms < self._deadline:
-            return False
-        self.answer(TimedOut(f"a command to {self._name}", self._timeout_ms))
-        return True
 
 
 class PartitionHost:
@@ -238,8 +118,7 @@ class PartitionHost:
         self._collected_bytes = 0
         self._has_sides = False  # among the collected
         self._collected_bytes_max = collected_bytes_max
-        self._parked: deque[Parked] = deque()
-        self._parked_max = parked_max
+        self.readers = Readers(self, segments, parked_max)
         self._offers: dict[int, tuple[Offer, bytes]] = {}
         self.ages = Ages(machine.next_offset)
         self.open_desk: Callable[[], Desk]  # given by the node's desks
@@ -297,7 +176,7 @@ class PartitionHost:
         found: list[tuple[bytes, Proposal]] = []
         start = size = 0
         for at, append in enumerate(appends):
-            size += _size(append)
+            size += append_size(append)
             if size >= ENTRY_BYTES or at + 1 - start >= ENTRY_BATCHES_MAX:
                 some = appends[start : at + 1]
                 found.append(self._entry(at_ms, some, size, has_sides=has_sides))
@@ -327,7 +206,7 @@ class PartitionHost:
         self._pressure.bytes -= self._collected_bytes
         self._collected_bytes = 0
         for append in appends:
-            _refuse(append, error)
+            refuse_append(append, error)
         if self.desk is not None:
             desk, self.desk = self.desk, None
             desk.close(error)
@@ -506,32 +385,10 @@ class PartitionHost:
             self.desk.after_apply()
         if self.releaser is not None:
             self.releaser.look()
-        if self._parked:
-            self._serve_parked()
+        if self.readers:
+            self.readers.serve()
 
     # ------------------------------------------------------------------ reading
-
-    def read(
-        self, offset: int, bytes_max: int, deadline: float, now_ms: float, done: ReadDone
-    ) -> None:
-        """Answer with whole batches, now or when there are some, or empty at ``deadline``. A3."""
-        end = self.log.log_end
-        if offset < self.log.log_start or offset > end:
-            done(OffsetOutOfRange(self.name, offset, self.log.log_start, end))
-        elif offset < end:
-            self._read_now(offset, bytes_max, done)
-        elif deadline <= now_ms or len(self._parked) >= self._parked_max:
-            done(self._reply([]))
-        else:
-            self._parked.append((offset, bytes_max, deadline, done))
-            self._pressure.parked[self] = None
-
-    def _read_now(self, offset: int, bytes_max: int, done: ReadDone) -> None:
-        buffers = self.log.read_tail(offset, bytes_max)
-        if buffers is not None:
-            done(self._reply(buffers))
-            return
-        self._segments.read(self, offset, bytes_max, done)
 
     def deliver(
         self,
@@ -542,10 +399,6 @@ class PartitionHost:
     ) -> None:
         """As the leader: propose delivery commands; ``done`` hears their outcomes at apply."""
         self.open_desk().collect(commands, deadline, timeout_ms, done)
-
-    def read_cold(self, offset: int, bytes_max: int, end: int, done: ReadDone) -> None:
-        """Read whole batches up to ``end`` that are not in memory any more."""
-        self._segments.read(self, offset, bytes_max, done, end)
 
     def schedule(self, call: ScheduleCall, delay_ms_max: int, dedup_ms: int) -> None:
         """As the leader: collect messages that are to wait for the next turn."""
@@ -561,57 +414,6 @@ class PartitionHost:
     def watch(self) -> None:
         """Look here for callers whose time is up."""
         self._pressure.parked[self] = None
-
-    def _reply(self, buffers: list[bytes | bytearray | memoryview]) -> ReadReply:
-        term = self.replica.raft.term if self.replica is not None else 0
-        return ReadReply(b"".join(buffers), self.log.log_start, self.log.log_end, term)
-
-    def cold_read(
-        self,
-        buffers: list[bytes | bytearray | memoryview] | None,
-        error: BaseException | None,
-        done: ReadDone,
-    ) -> None:
-        """A read came back from the lane."""
-        if buffers is not None:
-            done(self._reply(buffers))
-        elif isinstance(error, DamagedRange):
-            done(self._segments.damaged(self, error))
-        elif isinstance(error, RaftlineError):
-            done(error)
-        else:
-            done(StorageFault(self.name, f"reading: {error}"))
-
-    def look_up_time(self, time_ms: int, done: Callable[[Looked | RaftlineError], None]) -> None:
-        """Find the first message at or after ``time_ms``: the batch by index, then inside it."""
-        end = self.log.log_end  # what the job sees
-
-        def found(hit: TimeHit | None, error: BaseException | None) -> None:
-            if isinstance(error, DamagedRange):
-                done(self._segments.damaged(self, error))
-            elif error is not None:
-                done(StorageFault(self.name, f"looking up a time: {error}"))
-            elif hit is None:
-                done(Looked(-1, -1, end))
-            else:
-                done(self._inside(hit, time_ms, end))
-
-        self._segments.run(self.log.find_time(time_ms), found)
-
-    def _inside(self, hit: TimeHit, time_ms: int, end: int) -> Looked:
-        for message in open_batch(hit.batch):  # the edge of a look-up, not the hot path
-            if message.timestamp_ms >= time_ms and message.offset >= self.log.log_start:
-                return Looked(message.offset, message.timestamp_ms, end)
-        return Looked(hit.base_offset, time_ms, end)
-
-    def _serve_parked(self) -> None:
-        end = self.log.log_end
-        for _ in range(len(self._parked)):
-            parked = self._parked.popleft()
-            if parked[0] < end:
-                self._read_now(parked[0], parked[1], parked[3])
-            else:
-                self._parked.append(parked)
 
     # ------------------------------------------------------------------ snapshots
 
@@ -682,21 +484,17 @@ class PartitionHost:
 
     def expire(self, now_ms: float) -> None:
         """Answer overdue readers (empty) and appends that were never proposed."""
-        if self._parked:
-            late = [parked for parked in self._parked if parked[2] <= now_ms]
-            if late:
-                self._parked = deque(p for p in self._parked if p[2] > now_ms)
-                for parked in late:
-                    parked[3](self._reply([]))
+        if self.readers:
+            self.readers.expire(now_ms)
         is_watched = self.desk is not None and self.desk.expire(now_ms)
         if self.schedules is not None:
             is_watched = self.schedules.expire(now_ms) or is_watched
-        if not is_watched and not self._parked:
+        if not is_watched and not self.readers:
             self._pressure.parked.pop(self, None)
         if self._collected and any(a[3] <= now_ms for a in self._collected):
             late_appends = [a for a in self._collected if a[3] <= now_ms]
             self._collected = [a for a in self._collected if a[3] > now_ms]
-            size = sum(map(_size, late_appends))
+            size = sum(map(append_size, late_appends))
             self._collected_bytes -= size
             self._pressure.bytes -= size
             for append in late_appends:
@@ -704,7 +502,5 @@ class PartitionHost:
 
     def close(self) -> None:
         """Answer everybody who waits."""
-        parked, self._parked = self._parked, deque()
         self._pressure.parked.pop(self, None)
-        for entry in parked:
-            entry[3](ShuttingDown())
+        self.readers.close()

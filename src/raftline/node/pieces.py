@@ -14,7 +14,8 @@ from raftline.machines.partition.streams import Streamed, StreamHead, encode_str
 from raftline.model.batch import check_batch
 from raftline.model.errors import Internal, InvalidArgument, RaftlineError
 from raftline.model.limits import PIECE_BYTES_MAX
-from raftline.node.partition import Applied, CommandProposal, PartitionHost
+from raftline.node.command_proposal import Applied, CommandProposal
+from raftline.node.partition import PartitionHost
 from raftline.node.remote import VERB_STREAM, Reply
 from raftline.node.replica import Replica
 

@@ -36,7 +36,8 @@ from raftline.model.limits import (
 )
 from raftline.model.message import Message, NewMessage
 from raftline.model.records import open_batch, seal_batch
-from raftline.node.partition import WAITING, Applied, CommandProposal, PartitionHost
+from raftline.node.command_proposal import Applied, CommandProposal
+from raftline.node.partition import WAITING, PartitionHost
 from raftline.storage.log_words import DamagedRange
 
 if TYPE_CHECKING:

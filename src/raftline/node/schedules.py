@@ -18,7 +18,8 @@ from raftline.model.errors import ErrorWire, OverLimit, RaftlineError, TimedOut
 from raftline.model.limits import ENTRY_BATCHES_MAX
 
 if TYPE_CHECKING:
-    from raftline.node.partition import PartitionHost, Pressure
+    from raftline.node.appends import Pressure
+    from raftline.node.partition import PartitionHost
     from raftline.node.replica import Proposal, Replica
 
 ENTRY_BYTES = 1 << 20  # messages of one turn share entries up to about this size

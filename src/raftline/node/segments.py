@@ -154,13 +154,13 @@ class Segments:
         try:
             cached = host.log.read_cached(offset, bytes_max, end)
         except DamagedRange as error:
-            host.cold_read(None, error, done)
+            host.readers.cold_read(None, error, done)
             return
         if cached is not None:
-            host.cold_read(cached, None, done)
+            host.readers.cold_read(cached, None, done)
             return
         job = host.log.read_job(offset, bytes_max, end)
-        self._lane.submit(job, lambda buffers, error: host.cold_read(buffers, error, done))
+        self._lane.submit(job, lambda buffers, error: host.readers.cold_read(buffers, error, done))
 
     def damaged(self, host: "PartitionHost", error: DamagedRange, log: str = "") -> RaftlineError:
         """Have a damaged range refilled; return what the reader hears meanwhile."""

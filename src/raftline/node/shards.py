@@ -22,10 +22,11 @@ from raftline.config.settings import Settings
 from raftline.machines.partition.machine import PartitionMachine
 from raftline.model.errors import ShuttingDown
 from raftline.model.ids import CATALOG_SHARD, COORDINATION_SHARDS, ReplicaId, ShardId
+from raftline.node.appends import Pressure
 from raftline.node.groups_host import GroupsHost
 from raftline.node.identity import not_ours
 from raftline.node.log_time import ClusterTime, LogTime
-from raftline.node.partition import SIDE_START, PartitionHost, Pressure
+from raftline.node.partition import SIDE_START, PartitionHost
 from raftline.node.ports import Clock, Rng
 from raftline.node.replica import Host, Replica, Start
 from raftline.node.segments import Segments

@@ -11,8 +11,8 @@ import msgspec
 
 from raftline.machines.machine import Machine, Refused
 from raftline.model.errors import RaftlineError
+from raftline.node.command_proposal import Applied, CommandProposal, Offer
 from raftline.node.marks import Marks
-from raftline.node.partition import Applied, CommandProposal, Offer
 from raftline.node.replica import Proposal, Replica
 from raftline.raft.rpc import Entry
 from raftline.storage.checkpoint import Checkpoint

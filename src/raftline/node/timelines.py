@@ -13,7 +13,12 @@ import msgspec
 from raftline.machines.delivery.rows import STATES, state_of
 from raftline.machines.partition.commands import SetTrace
 from raftline.model.batch import split_batches
-from raftline.model.errors import InvalidArgument, OffsetOutOfRange, RaftlineError
+from raftline.model.errors import (
+    OffsetOutOfRange,
+    RaftlineError,
+    StorageFault,
+    UnknownMessage,
+)
 from raftline.model.ids import ReplicaId, node_of
 from raftline.model.intervals import IntervalSet
 from raftline.model.records import open_batch
@@ -35,6 +40,7 @@ from raftline.model.trace import (
 from raftline.node.partition import TRACE, PartitionHost
 from raftline.node.questions import Arguments, Done
 from raftline.node.replica import Replica
+from raftline.storage.log_words import DamagedRange
 
 if TYPE_CHECKING:
     from raftline.node.node import Node
@@ -75,7 +81,7 @@ class Timelines:
         if number:
             found = host.machine.waiting.find(number)
             if found.state == "unknown":
-                raise InvalidArgument(f"{host.name} never had a waiting message {number}")
+                raise UnknownMessage(f"{host.name} w{number}")
             offset = found.offset
         machine = host.machine
         if offset >= machine.next_offset or (offset < machine.log_start and not number):
@@ -97,7 +103,7 @@ class Timelines:
                     "offset": offset,
                     "events": events,
                     "complete": not rest,
-                    "traced": offset < 0 or machine.trace.has(offset),
+                    "traced": machine.trace.has(max(0, offset)),
                     "groups": states_of(host, offset) if offset >= 0 else {},
                     "nodes": self._nodes_with(host),
                     "log_start": machine.log_start,
@@ -209,7 +215,7 @@ class _Scan:
 
     def _took(self, buffers: Sequence[Any] | None, error: BaseException | None) -> None:
         if not buffers:
-            self._finished(InvalidArgument(f"the trace of {self._host.name}: {error}"))
+            self._finished(_unread(self._node, self._host, error, TRACE))
             return
         piece = b"".join(buffers)
         self._left -= len(piece)
@@ -261,7 +267,7 @@ class _Look:
 
     def _took(self, buffers: Sequence[Any] | None, error: BaseException | None) -> None:
         if not buffers:
-            self._done(InvalidArgument(f"{self._host.name}@{self._at}: {error}"))
+            self._done(_unread(self._node, self._host, error))
             return
         piece = b"".join(buffers)
         self._left -= len(piece)
@@ -307,6 +313,15 @@ def states_of(host: PartitionHost, offset: int, only: str = "") -> dict[str, str
         else:
             found[name] = "settled" if group.is_settled(offset) else "fresh"
     return found
+
+
+def _unread(
+    node: "Node", host: PartitionHost, error: BaseException | None, log: str = ""
+) -> RaftlineError:
+    """Return why messages or records could not be read; what is damaged is mended meanwhile."""
+    if isinstance(error, DamagedRange):
+        return node.segments.damaged(host, error, log)
+    return StorageFault(host.name, f"reading its {log or 'log'}: {error}")
 
 
 def _row_of(event: Event, offset: int, number: int) -> dict[str, Any] | None:

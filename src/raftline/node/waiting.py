@@ -40,7 +40,8 @@ from raftline.model.limits import (
     READ_BYTES_MAX,
 )
 from raftline.model.settings import SETTINGS
-from raftline.node.partition import WAITING, Applied, CommandProposal, PartitionHost
+from raftline.node.command_proposal import Applied, CommandProposal
+from raftline.node.partition import WAITING, PartitionHost
 from raftline.node.questions import Arguments, Done
 from raftline.node.releases import Releaser
 from raftline.node.remote import VERB_SCHEDULE, Reply

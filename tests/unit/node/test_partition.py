@@ -69,11 +69,11 @@ def test_no_more_readers_are_parked_than_the_limit() -> None:
     with cluster(nodes=3, seed=64) as sim:
         leader, _ = orders(sim)
         ours = host(sim, leader, TOPIC)
-        ours._parked_max = 2
+        ours.readers.parked_max = 2
         heard: list[object] = []
         now = node(sim, leader).clock.mono_ms()
         for _ in range(3):
-            ours.read(3, 1_000, now + 1_000, now, heard.append)
+            ours.readers.read(3, 1_000, now + 1_000, now, heard.append)
         assert len(heard) == 1, "the third is answered at once, empty"
 
 

@@ -1,0 +1,132 @@
+"""Who reads a partition: now, when there is something, or by time.
+
+State
+    Readers parked at the end of the log, each with a deadline.
+
+Invariants
+    A3  A reader never sees past what is applied, which is committed and locally synced.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from raftline.model.calls import Looked, ReadReply
+from raftline.model.errors import OffsetOutOfRange, RaftlineError, ShuttingDown, StorageFault
+from raftline.model.records import open_batch
+from raftline.node.segments import Segments
+from raftline.storage.log_words import DamagedRange, TimeHit
+
+if TYPE_CHECKING:
+    from raftline.node.partition import PartitionHost
+
+ReadDone = Callable[[ReadReply | RaftlineError], None]
+Parked = tuple[int, int, float, ReadDone]  # offset, bytes_max, deadline, done
+
+
+class Readers:
+    """The readers of one partition."""
+
+    __slots__ = ("_host", "_parked", "_segments", "parked_max")
+
+    def __init__(self, host: "PartitionHost", segments: Segments, parked_max: int) -> None:
+        self._host = host
+        self._segments = segments
+        self._parked: deque[Parked] = deque()
+        self.parked_max = parked_max
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        return len(self._parked)
+
+    def read(
+        self, offset: int, bytes_max: int, deadline: float, now_ms: float, done: ReadDone
+    ) -> None:
+        """Answer with whole batches, now or when there are some, or empty at ``deadline``. A3."""
+        end = self._host.log.log_end
+        if offset < self._host.log.log_start or offset > end:
+            done(OffsetOutOfRange(self._host.name, offset, self._host.log.log_start, end))
+        elif offset < end:
+            self._read_now(offset, bytes_max, done)
+        elif deadline <= now_ms or len(self._parked) >= self.parked_max:
+            done(self._reply([]))
+        else:
+            self._parked.append((offset, bytes_max, deadline, done))
+            self._host.watch()
+
+    def _read_now(self, offset: int, bytes_max: int, done: ReadDone) -> None:
+        buffers = self._host.log.read_tail(offset, bytes_max)
+        if buffers is not None:
+            done(self._reply(buffers))
+            return
+        self._segments.read(self._host, offset, bytes_max, done)
+
+    def read_cold(self, offset: int, bytes_max: int, end: int, done: ReadDone) -> None:
+        """Read whole batches up to ``end`` that are not in memory any more."""
+        self._segments.read(self._host, offset, bytes_max, done, end)
+
+    def _reply(self, buffers: list[bytes | bytearray | memoryview]) -> ReadReply:
+        term = self._host.replica.raft.term if self._host.replica is not None else 0
+        return ReadReply(b"".join(buffers), self._host.log.log_start, self._host.log.log_end, term)
+
+    def cold_read(
+        self,
+        buffers: list[bytes | bytearray | memoryview] | None,
+        error: BaseException | None,
+        done: ReadDone,
+    ) -> None:
+        """A read came back from the lane."""
+        if buffers is not None:
+            done(self._reply(buffers))
+        elif isinstance(error, DamagedRange):
+            done(self._segments.damaged(self._host, error))
+        elif isinstance(error, RaftlineError):
+            done(error)
+        else:
+            done(StorageFault(self._host.name, f"reading: {error}"))
+
+    def look_up_time(self, time_ms: int, done: Callable[[Looked | RaftlineError], None]) -> None:
+        """Find the first message at or after ``time_ms``: the batch by index, then inside it."""
+        end = self._host.log.log_end  # what the job sees
+
+        def found(hit: TimeHit | None, error: BaseException | None) -> None:
+            if isinstance(error, DamagedRange):
+                done(self._segments.damaged(self._host, error))
+            elif error is not None:
+                done(StorageFault(self._host.name, f"looking up a time: {error}"))
+            elif hit is None:
+                done(Looked(-1, -1, end))
+            else:
+                done(self._inside(hit, time_ms, end))
+
+        self._segments.run(self._host.log.find_time(time_ms), found)
+
+    def _inside(self, hit: TimeHit, time_ms: int, end: int) -> Looked:
+        for message in open_batch(hit.batch):  # the edge of a look-up, not the hot path
+            if message.timestamp_ms >= time_ms and message.offset >= self._host.log.log_start:
+                return Looked(message.offset, message.timestamp_ms, end)
+        return Looked(hit.base_offset, time_ms, end)
+
+    def serve(self) -> None:
+        """The log grew: answer who waited for it."""
+        end = self._host.log.log_end
+        for _ in range(len(self._parked)):
+            parked = self._parked.popleft()
+            if parked[0] < end:
+                self._read_now(parked[0], parked[1], parked[3])
+            else:
+                self._parked.append(parked)
+
+    def expire(self, now_ms: float) -> None:
+        """Answer the overdue: there was nothing."""
+        late = [parked for parked in self._parked if parked[2] <= now_ms]
+        if late:
+            self._parked = deque(p for p in self._parked if p[2] > now_ms)
+            for parked in late:
+                parked[3](self._reply([]))
+
+    def close(self) -> None:
+        """Answer everybody who waits."""
+        parked, self._parked = self._parked, deque()
+        for entry in parked:
+            entry[3](ShuttingDown())
