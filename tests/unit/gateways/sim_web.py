@@ -32,7 +32,7 @@ class SimWeb:
 
     async def wait(self, client: Client) -> Reply:
         """Let time pass until the next reply of a connection is here."""
-        reading = asyncio.ensure_future(client.reply())  # noqa: TID251
+        reading = asyncio.ensure_future(client.reply())
         for _ in range(STEPS_MAX):
             await asyncio.sleep(0)
             if reading.done():

@@ -3,10 +3,12 @@
 The node answers with events in ranges; here they become the words that people know.
 """
 
+import heapq
 from collections.abc import Callable
 from typing import Any
 
 from raftline.gateways.http.connection import Exchange
+from raftline.gateways.http.items import ID_HEADER
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.message_ids import message_id, parse_any_id
 from raftline.gateways.moments import parse_moment_ms
@@ -14,6 +16,7 @@ from raftline.gateways.ports import Calls
 from raftline.machines.delivery.commands import ACK, EXTEND, NACK, REJECT
 from raftline.model.calls import ReadReply
 from raftline.model.errors import InvalidArgument, RaftlineError, UnknownTopic
+from raftline.model.limits import OFFSET_MAX
 from raftline.model.message import Message
 from raftline.model.records import open_batches
 from raftline.model.settings import FOREVER, effective
@@ -45,19 +48,36 @@ class TraceRoutes:
     def show(self, exchange: Exchange, request: Request) -> None:
         """Tell what happened to a message."""
         topic, partition, offset, number = parse_any_id(request.params["id"])
+        self._ask(exchange, request, topic, partition, offset, number)
+
+    def _ask(
+        self,
+        exchange: Exchange,
+        request: Request,
+        topic: str,
+        partition: int,
+        offset: int,
+        number: int,
+    ) -> None:
         arguments: Answer = {"number": number} if number else {"offset": offset}
 
         def traced(answer: Answer) -> None:
-            self._read(exchange, request, topic, partition, answer)
+            self._read(exchange, request, topic, partition, answer, number)
 
         self._calls.ask(
             topic, partition, "trace.show", arguments, request.timeout_ms, exchange.then(traced)
         )
 
     def _read(
-        self, exchange: Exchange, request: Request, topic: str, partition: int, answer: Answer
+        self,
+        exchange: Exchange,
+        request: Request,
+        topic: str,
+        partition: int,
+        answer: Answer,
+        number: int,
     ) -> None:
-        """Read the message itself: it knows when it was published, and by whom."""
+        """Read the message itself: it knows when it was published, by whom, and if it waited."""
         offset = int(answer["offset"])
         if offset < int(answer["log_start"]):
             exchange.json(self._timeline(request, topic, partition, answer, None))
@@ -68,6 +88,10 @@ class TraceRoutes:
             if isinstance(reply, ReadReply):
                 messages = open_batches(reply.batches)
                 message = next((m for m in messages if m.offset == offset), None)
+            waited = _waited_as(message, topic, partition)
+            if waited and not number:  # its story begins before it was in the log
+                self._ask(exchange, request, topic, partition, offset, waited)
+                return
             exchange.json(self._timeline(request, topic, partition, answer, message))
 
         self._calls.read(
@@ -90,13 +114,14 @@ class TraceRoutes:
     ) -> Answer:
         names = {row.id: row.name for row in self._calls.catalog().nodes}
         nodes = [names.get(node, str(node)) for node in answer["nodes"]]
-        lines = _published(message, partition, nodes)
-        lines += Story(answer["events"]).lines()
+        story = Story(answer["events"]).lines()
+        before = [line for line in story if "group" not in line]  # while it waited
+        lines = _published(message, partition) + before + _replicated(message, before, nodes)
+        lines += [line for line in story if "group" in line]
         offset = int(answer["offset"])
         until_ms = self._kept_until(topic, message)
         if offset >= 0:
             lines.append({"event": "RETAINED", "until_ms": until_ms, "at_ms": answer["at_ms"]})
-        lines.sort(key=lambda line: (line["event"] == "RETAINED", line["at_ms"]))
         return {
             "id": request.params["id"],
             "topic": topic,
@@ -121,7 +146,7 @@ class TraceRoutes:
 
     def search(self, exchange: Exchange, request: Request) -> None:
         """Find messages by key, time window, member, group and state."""
-        query = request.query
+        query, arguments = request.query, dict[str, Any]()
         topic = query.get("topic", "")
         row = next((t for t in self._calls.catalog().topics if t.name == topic), None)
         if not topic:
@@ -132,7 +157,7 @@ class TraceRoutes:
         if state and state not in STATES:
             raise InvalidArgument(f"no state {state[:40]!r}", "use one of: " + ", ".join(STATES))
         limit = request.number("limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
-        arguments: Answer = {
+        arguments |= {
             "member": query.get("member", ""),
             "group": query.get("group", ""),
             "state": state,
@@ -144,17 +169,19 @@ class TraceRoutes:
             arguments["from_ms"] = _moment_of("from", query["from"])
         if "to" in query:
             arguments["to_ms"] = _moment_of("to", query["to"])
-        partitions = list(range(len(row.partitions)))
+        places = dict.fromkeys(range(len(row.partitions)), -1)
+        if "after" in query:
+            places = _places_of(query["after"], len(row.partitions))
         if "partition" in query:
-            partitions = [request.number("partition", 0, 0, len(row.partitions) - 1)]
-            arguments["after"] = request.number("after", -1, -1, 1 << 62)
-        gather = _Found(topic, partitions, limit, exchange)
-        for partition in partitions:
+            partition = request.number("partition", 0, 0, len(row.partitions) - 1)
+            places = {partition: places.get(partition, -1)}
+        gather = _Found(topic, places, limit, exchange)
+        for partition, after in places.items():
             self._calls.ask(
                 topic,
                 partition,
                 "trace.search",
-                arguments,
+                {**arguments, "after": after},
                 request.timeout_ms,
                 gather.taker(partition),
             )
@@ -189,7 +216,7 @@ class Story:
                 return {
                     **told,
                     "event": "DEAD_LETTERED",
-                    "reason": event["reason"],
+                    "reason": event["reason"].upper(),  # as the dead letter says it
                     "attempts": attempts,
                 }
             case "waits":
@@ -219,19 +246,47 @@ def _moment_of(name: str, text: str) -> int:
     return parse_moment_ms(name, int(text) if text.isascii() and text.isdigit() else text)
 
 
+def _places_of(text: str, count: int) -> dict[int, int]:
+    """Return behind which offset each partition goes on: 0:17,2:-1, as a search said in next."""
+    found: dict[int, int] = {}
+    for part in text.split(","):
+        partition, _, after = part.partition(":")
+        try:
+            found[int(partition)] = int(after)
+        except ValueError as error:
+            hint = "use the next of the search before"
+            raise InvalidArgument(f"after={text[:40]!r} is no place", hint) from error
+    if not all(0 <= p < count and -1 <= after <= OFFSET_MAX for p, after in found.items()):
+        raise InvalidArgument(f"after={text[:40]!r} is out of bounds", "use the next of a search")
+    return found
+
+
 def _given(event: Answer, before: Answer | None) -> Answer:
+    """Say that it was delivered; again: why."""
     attempt = event["attempt"]
-    if before is None or before["kind"] not in ("given", "ended") or attempt == 1:
-        return {"event": "DELIVERED" if attempt == 1 else "REDELIVERED", "attempt": attempt}
-    reason = before.get("reason") or ("nacked" if before["kind"] == "ended" else "lease expired")
+    if attempt == 1:
+        return {"event": "DELIVERED", "attempt": attempt}
+    reason = "lease expired"
+    if before is not None and before["kind"] == "ended" and before["verb"] == NACK:
+        reason = before["reason"] or "nacked"
     return {"event": "REDELIVERED", "attempt": attempt, "reason": reason}
+
+
+def _waited_as(message: Message | None, topic: str, partition: int) -> int:
+    """Return the number under which a message waited; 0: it did not."""
+    waited = dict(message.headers).get(ID_HEADER) if message is not None else None
+    try:
+        found = parse_any_id((waited or b"").decode())
+    except (InvalidArgument, UnicodeDecodeError):
+        return 0
+    return found[3] if found[:2] == (topic, partition) else 0
 
 
 def _because(event: Answer) -> Answer:
     return {"reason": event["reason"]} if event["reason"] else {}
 
 
-def _published(message: Message | None, partition: int, nodes: list[str]) -> list[Answer]:
+def _published(message: Message | None, partition: int) -> list[Answer]:
     if message is None:
         return []
     headers = dict(message.headers)
@@ -240,7 +295,15 @@ def _published(message: Message | None, partition: int, nodes: list[str]) -> lis
     published: Answer = {"event": "PUBLISHED", "at_ms": at_ms, "partition": partition}
     if producer:
         published["producer"] = producer
-    return [published, {"event": "REPLICATED", "at_ms": at_ms, "nodes": nodes}]
+    return [published]
+
+
+def _replicated(message: Message | None, before: list[Answer], nodes: list[str]) -> list[Answer]:
+    """Say which nodes have the message; one that waited has been in the log since its release."""
+    if message is None:
+        return []
+    at_ms = before[-1]["at_ms"] if before else message.timestamp_ms
+    return [{"event": "REPLICATED", "at_ms": at_ms, "nodes": nodes}]
 
 
 def _attempts(lines: list[Answer]) -> dict[str, int]:
@@ -270,15 +333,16 @@ def _latencies(lines: list[Answer]) -> dict[str, dict[str, int]]:
 
 
 class _Found:
-    """Gathers what the partitions found."""
+    """Gathers what the partitions found, the oldest first; none of it is left out by a page."""
 
-    __slots__ = ("_answers", "_exchange", "_limit", "_missing", "_topic")
+    __slots__ = ("_answers", "_exchange", "_limit", "_missing", "_places", "_topic")
 
-    def __init__(self, topic: str, partitions: list[int], limit: int, exchange: Exchange) -> None:
+    def __init__(self, topic: str, places: dict[int, int], limit: int, exchange: Exchange) -> None:
         self._topic = topic
+        self._places = places  # partition -> the offset behind which it goes on
         self._limit = limit
         self._exchange = exchange
-        self._missing = len(partitions)
+        self._missing = len(places)
         self._answers: dict[int, Answer | RaftlineError] = {}
 
     def taker(self, partition: int) -> Callable[[Answer | RaftlineError], None]:
@@ -293,23 +357,32 @@ class _Found:
         return take
 
     def _reply(self) -> None:
-        rows: list[Answer] = []
-        more: dict[str, int] = {}
+        pages: list[list[Answer]] = []
+        more: dict[int, int] = {}
         for partition, answer in sorted(self._answers.items()):
             if isinstance(answer, RaftlineError):
                 self._exchange.fail(answer)
                 return
-            for message in answer["messages"]:
-                key = message["key"]
-                rows.append(
-                    {
-                        "id": message_id(self._topic, partition, message["offset"]),
-                        "partition": partition,
-                        **message,
-                        "key": key.decode("utf-8", "replace") if key is not None else None,
-                    }
-                )
+            pages.append([self._row(partition, message) for message in answer["messages"]])
             if answer["after"] >= 0:
-                more[str(partition)] = answer["after"]
-        rows.sort(key=lambda row: (row["timestamp"], row["partition"], row["offset"]))
-        self._exchange.json({"messages": rows[: self._limit], "after": more})
+                more[partition] = answer["after"]
+        # Each partition's rows stay in their order, so that a page ends at one offset in each.
+        merged = list(heapq.merge(*pages, key=lambda row: row["timestamp"]))
+        rows, rest = merged[: self._limit], merged[self._limit :]
+        for row in rest:
+            more[row["partition"]] = self._places[row["partition"]]
+        cut = {row["partition"] for row in rest}
+        for row in rows:
+            if row["partition"] in cut:
+                more[row["partition"]] = row["offset"]
+        following = ",".join(f"{partition}:{after}" for partition, after in sorted(more.items()))
+        self._exchange.json({"messages": rows, "next": following or None})
+
+    def _row(self, partition: int, message: Answer) -> Answer:
+        key = message["key"]
+        return {
+            "id": message_id(self._topic, partition, message["offset"]),
+            "partition": partition,
+            **message,
+            "key": key.decode("utf-8", "replace") if key is not None else None,
+        }
