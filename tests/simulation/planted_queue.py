@@ -214,3 +214,15 @@ def a_dedup_key_forgotten() -> Planted:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calls, "stamped", lambda side, window_ms: real(side, 1_000))
         yield
+
+
+@contextmanager
+def a_member_expired_early() -> Planted:
+    """A member of a stream group is expired before its session is over (GROUPS)."""
+    from raftline.node.sessions import Sessions
+
+    real = Sessions.late
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sessions, "late", lambda self, group, now: real(self, group, now + 2_200))
+        yield

@@ -21,6 +21,7 @@ BY_SEED = [
     (planted.a_lane_skipped, "P7", CALM),
     (planted.a_parked_key_overtaken, "P7", CALM),
     (planted.a_dedup_key_forgotten, "P8", CALM),
+    (planted.a_member_expired_early, "GROUPS", CALM),
 ]
 
 

@@ -71,13 +71,19 @@ class QueueRun:
             settings={"max_retries": settings.max_retries, "backoff_ms": settings.backoff_ms},
         )
 
-    # The drain
+    # The end
+
+    def calm(self) -> None:
+        """The faults are over."""
+        self.workload.members.calm()
 
     def drain(self) -> None:
         """Let workers take whatever is left, until nothing is."""
         world = self._cluster.world
         limit_ms = world.now_ms + DRAIN_MS_MAX
         self._draining = True
+        members = self.workload.members
+        members.commit_all()
         for partition in range(self.settings.partitions):
             for group, ordered in self.settings.groups:
                 self._take(partition, group, ordered=ordered)
@@ -87,6 +93,8 @@ class QueueRun:
             if self._is_drained():
                 break
         self._draining = False
+        members.show()
+        members.stop()
         world.run_until(lambda: not self.workload.open, world.now_ms + self.settings.timeout_ms)
 
     def _take(self, partition: int, group: str, *, ordered: bool) -> None:
@@ -128,7 +136,7 @@ class QueueRun:
     def _feed(self) -> list[Replay]:
         """Replay what was committed since."""
         sent = self.history.sent()
-        for row in self._cluster.partitions(self.settings.topic):
+        for row in self._partitions(self.settings.topic):
             replay = self._replays.get(row.shard)
             if replay is None:
                 replay = self._replays[row.shard] = Replay(self.settings.topic, row.partition)
@@ -187,6 +195,7 @@ class QueueRun:
                 self.final.waiting = (*self.final.waiting, text)
         for text in self._tape.conflicts[:5]:
             found.append(Violation("P2", "replicas apply different entries", text))
+        found += self.workload.members.check(self.settings.partitions)
         return found + check_queue(self.history, self.final)
 
 

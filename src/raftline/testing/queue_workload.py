@@ -17,6 +17,7 @@ import msgspec
 
 from raftline.machines.delivery.commands import VERBS
 from raftline.testing.clients import Clients
+from raftline.testing.group_members import GroupMembers
 from raftline.testing.queue_history import Delivery, Item, QueueHistory
 from raftline.testing.queue_keepers import Keepers
 from raftline.testing.queue_producers import Producers
@@ -31,7 +32,7 @@ class QueueSettings(msgspec.Struct, frozen=True):
     """What the clients of the queue do, in parts of a hundred calls."""
 
     topic: str = "jobs"
-    partitions: int = 2
+    partitions: int = 3
     max_retries: int = 2
     backoff_ms: int = 300
     groups: tuple[tuple[str, bool], ...] = (("plain", False), ("line", True))  # name, ordered
@@ -44,6 +45,7 @@ class QueueSettings(msgspec.Struct, frozen=True):
     keys: int = 6
     dedup_keys: int = 40
     delay_ms_max: int = 12_000
+    members: int = 3  # of a stream group on the same topic
     priorities: tuple[int, ...] = (0, 0, 0, 5, -3)
     timeout_ms: int = 3_000
 
@@ -67,6 +69,8 @@ class QueueWorkload:
         self.workers = Workers(self._clients, history, topic)
         self.keepers = Keepers(self._clients, history, topic)
         self._history = history
+        settings = self._settings
+        self.members = GroupMembers(self._clients, rng, "readers", topic, settings.members)
 
     @property
     def open(self) -> int:
@@ -79,6 +83,7 @@ class QueueWorkload:
         times = sorted(start_ms + rng.random() * (end_ms - start_ms) for _ in range(operations))
         for at_ms in times:
             self._cluster.world.at(at_ms, self._one)
+        self.members.start()
 
     def _one(self) -> None:
         settings, rng = self._settings, self._rng

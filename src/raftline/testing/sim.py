@@ -103,6 +103,8 @@ class Simulation:
         try:
             if self.final.boot_ms >= 0:
                 self.nemesis.heal()
+                if self.queue is not None:
+                    self.queue.calm()
                 self._recover()
                 self._calm()
                 self._end_calls()
