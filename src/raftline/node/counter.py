@@ -154,6 +154,10 @@ class Counter:
         for at in range(0, len(spans), 4):
             self._reserved.add(spans[at], spans[at + 1])
 
+    def is_reserved(self, offset: int) -> bool:
+        """Say whether a Grant of this message is on its way."""
+        return offset in self._reserved
+
     def unreserve(self, spans: list[int]) -> None:
         """The Grant was applied: the machine knows from here on."""
         for at in range(0, len(spans), 4):

@@ -182,6 +182,11 @@ class Desk:
         for counter in self._counters.values():
             counter.adopt(settings)
 
+    def is_reserved(self, name: str, offset: int) -> bool:
+        """Say whether a Grant of a message to a group is on its way."""
+        counter = self._counters.get(name)
+        return counter is not None and counter.is_reserved(offset)
+
     def waiting_lane(self, name: str) -> int | None:
         """Return the highest lane with something for a group; None if there is nothing."""
         machine = self._host.machine

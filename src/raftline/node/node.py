@@ -44,6 +44,7 @@ from raftline.node.group_calls import GroupCalls
 from raftline.node.identity import Identity, load_identity, not_ours
 from raftline.node.letters import Letters
 from raftline.node.log_time import ClusterTime
+from raftline.node.message_states import MessageStates
 from raftline.node.peers import Peers
 from raftline.node.pieces import Pieces
 from raftline.node.ports import Clock, Lane, Rng
@@ -254,6 +255,7 @@ class Node(NodeCalls):
         self.desks = Desks(self)
         self.waiting = WaitingMessages(self)
         WorkGroupQuestions(self)
+        MessageStates(self)
         self.timelines = Timelines(self)
         self.pieces = Pieces(self)
         self.dead_letters = DeadLetters(self)
