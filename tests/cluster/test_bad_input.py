@@ -24,6 +24,7 @@ import pytest
 from crc32c import crc32c
 
 from raftline.cli.app import run
+from raftline.gateways.lease_tokens import LeaseToken, encode_token
 from raftline.testing.batches import seal
 from raftline.wire.peer.frames import seal as seal_frame
 from raftline.wire.peer.hello import WIRE_FORMAT, Hello
@@ -97,6 +98,26 @@ def lying_count() -> bytes:
     batch[57:61] = struct.pack(">i", 7)
     batch[17:21] = struct.pack(">I", crc32c(bytes(batch[21:])))
     return bytes(batch)
+
+
+RECEIVE = "/v1/topics/orders/groups/workers/receive"
+RANGES = "/v1/topics/orders/partitions/0/groups/workers/settle"
+SEARCH = "/v1/traces/search?topic=orders"
+
+
+def token(*, cut: int | None = None, **changes: Any) -> str:
+    """Return a lease token that nobody gave, perhaps with something wrong or cut off."""
+    given = LeaseToken("orders", 0, "workers", 1, 1, 0, 1, 0)
+    return encode_token(msgspec.structs.replace(given, **changes))[:cut]
+
+
+TOKEN = token()
+
+
+def lease(*, cut: int | None = None, **changes: Any) -> bytes:
+    """Return a settle of such a token; what is no part of it stands beside it."""
+    inside = {name: changes.pop(name) for name in list(changes) if hasattr(LeaseToken, name)}
+    return json.dumps({"lease_token": token(cut=cut, **inside), **changes}).encode()
 
 
 def text(**row: Any) -> bytes:
@@ -196,6 +217,125 @@ REQUESTS: list[tuple[str, str, str, bytes | None, str, int, str, str]] = [
     ("no such method", "DELETE", "/v1/cluster", None, "", 405, "unknown_method", "DELETE"),
     ("a timeout of nothing", "GET", "/v1/topics?timeout_ms=0", None, "",
      400, "invalid_argument", "timeout_ms"),
+    # work groups: receive
+    ("receive of no topic", "POST", "/v1/topics/nope/groups/g/receive", b"{}", "json",
+     404, "unknown_topic", "nope.*topic create nope"),
+    ("receive of no partition", "POST", RECEIVE, b'{"partition": 9}', "json",
+     404, "unknown_partition", "orders/9.*0..1.*topic show"),
+    ("receive of a strange partition", "POST", RECEIVE, b'{"partition": -7}', "json",
+     400, "invalid_argument", "partition=-7.*-1 for any"),
+    ("a receive that is no JSON", "POST", RECEIVE, b"count=1", "json",
+     400, "invalid_argument", 'JSON.*"count": 10'),
+    ("a receive that is a list", "POST", RECEIVE, b"[1]", "json",
+     400, "invalid_argument", '`object`.*"count": 10'),
+    ("a receive with a field nobody knows", "POST", RECEIVE, b'{"cuont": 1}', "json",
+     400, "invalid_argument", 'cuont.*"count": 10'),
+    ("a count that is text", "POST", RECEIVE, b'{"count": "ten"}', "json",
+     400, "invalid_argument", 'count.*"count": 10'),
+    ("a count of nothing", "POST", RECEIVE, b'{"count": 0}', "json",
+     400, "invalid_argument", "count=0.*1 to"),
+    ("a count without end", "POST", RECEIVE, b'{"count": 1%s}' % (b"0" * 40), "json",
+     400, "invalid_argument", "count=1000.*1 to"),
+    ("a wait that is no time", "POST", RECEIVE, b'{"wait": "teatime"}', "json",
+     400, "invalid_argument", "teatime.*30s"),
+    ("a wait without end", "POST", RECEIVE, b'{"wait": "7d"}', "json",
+     400, "invalid_argument", "wait=.*60000"),
+    ("a lease of nothing", "POST", RECEIVE, b'{"lease": 1}', "json",
+     400, "invalid_argument", "lease of 1 ms.*100"),
+    ("a lease without end", "POST", RECEIVE, b'{"lease": 1%s}' % (b"0" * 30), "json",
+     400, "invalid_argument", "lease=1000.*allowed"),
+    ("a start nobody knows", "POST", RECEIVE, b'{"start": "middle"}', "json",
+     400, "invalid_argument", "middle.*first or next"),
+    ("a member's name too long", "POST", RECEIVE, json.dumps({"member": "m" * 300}).encode(),
+     "json", 429, "over_limit", "member.*300.*249"),
+    ("a group's name too long", "POST", f"/v1/topics/orders/groups/{'g' * 300}/receive", b"{}",
+     "json", 400, "invalid_argument", "300.*249"),
+    # settles
+    ("an ack of nothing", "POST", "/v1/messages/ack", b"{}", "json",
+     400, "invalid_argument", "nothing to settle.*lease_token"),
+    ("an ack that is no JSON", "POST", "/v1/messages/ack", b"token", "json",
+     400, "invalid_argument", "JSON.*lease_token"),
+    ("a token that is a number", "POST", "/v1/messages/ack", b'{"lease_token": 7}', "json",
+     400, "invalid_argument", "lease_token.*lease_token"),
+    ("a token that is garbage", "POST", "/v1/messages/ack", b'{"lease_token": "!!"}', "json",
+     400, "invalid_argument", "'!!'.*lease_token of a received message"),
+    ("a token cut short", "POST", "/v1/messages/ack", lease(cut=-5), "json",
+     400, "invalid_argument", "not a lease token.*received message"),
+    ("a token of no topic", "POST", "/v1/messages/ack", lease(topic="nope"), "json",
+     404, "unknown_topic", "nope"),
+    ("a token of another topic", "POST", "/v1/messages/nack", lease(topic="orders2"), "json",
+     404, "unknown_topic", "orders2"),
+    ("a token of no partition", "POST", "/v1/messages/reject", lease(partition=9), "json",
+     404, "unknown_partition", "orders/9"),
+    ("a token of no group", "POST", "/v1/messages/ack", lease(group="nobody"), "json",
+     404, "unknown_group", "nobody"),
+    ("a token with numbers out of bounds", "POST", "/v1/messages/ack", lease(offset=1 << 63),
+     "json", 400, "invalid_argument", "not a lease token"),
+    ("two ways to name a token", "POST", "/v1/messages/ack",
+     b'{"lease_token": "a", "receipt_handle": "b"}', "json",
+     400, "invalid_argument", "one of them"),
+    ("a delay of an ack", "POST", "/v1/messages/ack", lease(delay="5s"), "json",
+     400, "invalid_argument", "no delay.*nack"),
+    ("a delay without end", "POST", "/v1/messages/nack", lease(delay="9999d"), "json",
+     400, "invalid_argument", "delay=.*allowed"),
+    ("a delay of no time", "POST", "/v1/messages/nack", lease(delay="soon"), "json",
+     400, "invalid_argument", "soon.*30s"),
+    ("a reason without end", "POST", "/v1/messages/nack", lease(reason="r" * 2000), "json",
+     429, "over_limit", "reason.*2000.*1000"),
+    ("an extend without a time", "POST", "/v1/messages/extend", lease(), "json",
+     400, "invalid_argument", 'how long.*"lease": "30s"'),
+    ("an extend without end", "POST", "/v1/messages/visibility",
+     lease(extension_seconds=10**30), "json", 400, "invalid_argument", "lease=.*allowed"),
+    ("a settle nobody knows", "POST", "/v1/messages/settle",
+     b'{"settles": [{"lease_token": "x", "verb": "eat"}]}', "json",
+     400, "invalid_argument", "eat.*ack, nack, reject, extend"),
+    ("settles of nothing", "POST", "/v1/messages/settle", b'{"settles": []}', "json",
+     400, "invalid_argument", "nothing to settle"),
+    ("too many settles", "POST", "/v1/messages/ack",
+     json.dumps({"lease_tokens": [TOKEN] * 10_001}).encode(), "json",
+     429, "over_limit", "settles.*10001.*10000"),
+    ("ranges of nothing", "POST", RANGES, b'{"settles": []}', "json",
+     400, "invalid_argument", "nothing to settle"),
+    ("half a range", "POST", RANGES, b'{"settles": [["ack", 1, 1, 1, 0, [5]]]}', "json",
+     400, "invalid_argument", r"\[5\].*start and end"),
+    ("a range backwards", "POST", RANGES, b'{"settles": [["ack", 1, 1, 1, 0, [5, 2]]]}', "json",
+     400, "invalid_argument", r"\[5, 2\].*start and end"),
+    ("a range beyond all numbers", "POST", RANGES,
+     b'{"settles": [["ack", 1, 1, 1, 0, [0, 1%s]]]}' % (b"0" * 40), "json",
+     400, "invalid_argument", "int.*settles"),
+    ("a range of a term beyond all numbers", "POST", RANGES,
+     b'{"settles": [["ack", 1%s, 1, 1, 0, [0, 1]]]}' % (b"0" * 40), "json",
+     400, "invalid_argument", "int.*settles"),
+    ("ranges without end", "POST", RANGES,
+     json.dumps({"settles": [["ack", 1, 1, 1, 0, [0, 1] * 30_000]]}).encode(), "json",
+     429, "over_limit", "ranges.*30000.*20000"),
+    ("ranges of no group", "POST", RANGES.replace("workers", "nobody"),
+     b'{"settles": [["ack", 1, 1, 1, 0, [0, 1]]]}', "json", 404, "unknown_group", "nobody"),
+    # traces
+    ("the trace of no id", "GET", "/v1/traces/orders", None, "",
+     400, "invalid_argument", "'orders'.*an id that a send returned"),
+    ("the trace of no message", "GET", "/v1/traces/orders.0.99", None, "",
+     416, "offset_out_of_range", "99"),
+    ("the trace of an offset beyond all", "GET", "/v1/traces/orders.0.9999999999999999999", None,
+     "", 416, "offset_out_of_range", "9999999999999999999"),
+    ("the trace of no topic", "GET", "/v1/traces/nope.0.1", None, "",
+     404, "unknown_topic", "nope"),
+    ("the trace of nothing that waited", "GET", "/v1/traces/orders.0.w99", None, "",
+     404, "unknown_message", "w99.*delayed"),
+    ("a search without a topic", "GET", "/v1/traces/search", None, "",
+     400, "invalid_argument", "topic.*topic="),
+    ("a search of no topic", "GET", "/v1/traces/search?topic=nope", None, "",
+     404, "unknown_topic", "nope"),
+    ("a search for no state", "GET", SEARCH + "&state=happy", None, "",
+     400, "invalid_argument", "happy.*fresh, leased"),
+    ("a search at no time", "GET", SEARCH + "&from=teatime", None, "",
+     400, "invalid_argument", "teatime.*2026"),
+    ("a search without end", "GET", SEARCH + "&limit=1000000", None, "",
+     400, "invalid_argument", "limit"),
+    ("a search from no place", "GET", SEARCH + "&after=nowhere", None, "",
+     400, "invalid_argument", "nowhere.*next"),
+    ("a search by a colour", "GET", SEARCH + "&colour=red", None, "",
+     400, "invalid_argument", "colour.*topic"),
 ]  # fmt: skip
 TYPES = {"json": "application/json", "batch": BATCH}
 
