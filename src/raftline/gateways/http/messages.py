@@ -9,7 +9,7 @@ from raftline.gateways.http import replies
 from raftline.gateways.http.batches import ANY_PARTITION, AppendBatches, SidedBatches, send_raw
 from raftline.gateways.http.connection import Exchange, Run
 from raftline.gateways.http.items import TIMESTAMP_MS_MAX, NewItem, ReadItem, to_item
-from raftline.gateways.http.publication import Group, Publication
+from raftline.gateways.http.publication import Finish, Group, Publication
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topic_finder import TopicFinder
 from raftline.gateways.http.wanted import Settings, check_dedup_key
@@ -92,7 +92,20 @@ class MessageRoutes:
         if len(items) > MESSAGES_MAX:
             raise OverLimit("messages in one request", len(items), MESSAGES_MAX)
         partition = request.partition if "partition" in request.params else None
-        publication = Publication(self, exchange, request.topic, request.timeout_ms)
+        self.publish_items(exchange, request.topic, items, request.timeout_ms, partition, producer)
+
+    def publish_items(
+        self,
+        exchange: Exchange,
+        topic: str,
+        items: list[NewItem],
+        timeout_ms: int,
+        partition: int | None = None,
+        producer: str = "",
+        finish: Finish | None = None,
+    ) -> None:
+        """Store messages; ``finish`` answers where the native form is not wanted."""
+        publication = Publication(self, exchange, topic, timeout_ms, finish)
         publication.start(items, partition, producer)
 
     def read(self, exchange: Exchange, request: Request) -> None:

@@ -49,6 +49,8 @@ WAITING_BYTES = 512 << 10  # in one call that lets messages wait
 WAITING_COUNT = 1000
 
 Answer = Appended | Scheduled | RaftlineError
+Finish = Callable[["list[Result]", RaftlineError | None], None]
+"""who hears what became of each message, and of the first refusal"""
 
 
 class Result(msgspec.Struct):
@@ -174,6 +176,7 @@ class Publication:
         "_deadline",
         "_drafts",
         "_exchange",
+        "_finish",
         "_first_error",
         "_publisher",
         "_results",
@@ -182,10 +185,17 @@ class Publication:
     )
 
     def __init__(
-        self, publisher: Publisher, exchange: Exchange, topic: str, timeout_ms: int
+        self,
+        publisher: Publisher,
+        exchange: Exchange,
+        topic: str,
+        timeout_ms: int,
+        finish: Finish | None = None,
     ) -> None:
+        """Begin; without ``finish`` the answer is the native one."""
         self._publisher = publisher
         self._exchange = exchange
+        self._finish = finish or self._answer
         self._topic = topic
         self._timeout_ms = timeout_ms
         self._deadline = publisher.mono_ms() + timeout_ms
@@ -331,9 +341,11 @@ class Publication:
             if result.error is None:
                 result.duplicate = True
             self._results[slot] = result
-        body: dict[str, Any] = {"results": self._results}
-        error = self._first_error
-        if error is None or any(result.error is None for result in self._results):
+        self._finish(self._results, self._first_error)
+
+    def _answer(self, results: list[Result], error: RaftlineError | None) -> None:
+        body: dict[str, Any] = {"results": results}
+        if error is None or any(result.error is None for result in results):
             self._exchange.json(body)
         else:
             self._exchange.json({"error": replies.error_body(error), **body}, row_of(error).http)
