@@ -11,7 +11,7 @@ TESTDATA ?= ../shared/reference/raft-testdata
 
 .DEFAULT_GOAL := help
 .PHONY: help venv lock up down test test-full check format docs conformance sim chaos bench bench-peers \
-	build clean
+	proto build clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -78,6 +78,9 @@ bench: $(READY) ## measure latency, rate, failover and idle cost
 
 bench-peers: ## the same load on the systems people would use instead
 	@echo "The comparison with other systems is not built yet: it comes with order 6."; exit 1
+
+proto: $(READY) ## make the code of proto/ anew
+	$(BIN)/python scripts/make_proto.py
 
 build: $(READY) ## build the wheel and the source archive into dist/
 	$(BIN)/uv build --no-build-isolation --python $(BIN)/python --out-dir dist

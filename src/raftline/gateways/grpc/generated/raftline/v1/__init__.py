@@ -1,0 +1,1 @@
+"""Generated from proto/raftline/v1: make proto."""

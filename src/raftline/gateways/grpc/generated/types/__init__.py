@@ -1,0 +1,1 @@
+"""Generated from proto/types: make proto."""
