@@ -63,3 +63,12 @@ def test_the_settings_page_is_what_the_code_says(rewrite: bool) -> None:
     if rewrite:
         page.write_text(to_markdown())
     assert page.read_text() == to_markdown(), "run: make docs"
+
+
+def test_the_example_of_settings_is_what_the_code_says(rewrite: bool) -> None:
+    from raftline.config.render import to_example
+
+    page = ROOT / "config.example.yaml"
+    if rewrite:
+        page.write_text(to_example())
+    assert page.read_text() == to_example(), "run: make docs"

@@ -20,5 +20,9 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine can reach ``host``."""
-    return host in ("localhost", "::1") or (host.startswith("127.") and host.count(".") == 3)
+    """Say whether only this machine can reach ``host``. A name that looks like 127.x is none."""
+    if host in ("localhost", "::1"):
+        return True
+    parts = host.split(".")
+    numbers = [part for part in parts if part.isascii() and part.isdigit() and int(part) < 256]
+    return len(parts) == len(numbers) == 4 and parts[0] == "127"

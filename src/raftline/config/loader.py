@@ -1,9 +1,11 @@
 """Where settings come from: defaults < file < environment < flags.
 
-The file is TOML with one table per section. ``[nodes.NAME.SECTION]`` tables hold what differs
-between the nodes of a cluster, so that one file serves all of them; which node this is comes from
-``--id`` (``node.name``), and ``node.peers`` is filled from their ``listen.peer`` where it is not
-given. The environment variable of ``raft.tick_ms`` is ``RAFTLINE_RAFT_TICK_MS``.
+The file is TOML, YAML or JSON with one table per section, or a .env file of variables.
+``[nodes.NAME.SECTION]`` tables hold what differs between the nodes of a cluster, so that one file
+serves all of them; which node this is comes from ``--id`` (``node.name``), and ``node.peers`` is
+filled from their ``listen.peer`` where it is not given. The environment variable of
+``raft.tick_ms`` is ``RAFTLINE_RAFT_TICK_MS``. Files of other systems are understood where they map
+(``foreign``).
 
 Everything that is wrong is reported in one go, each problem with the place it came from.
 """
@@ -62,9 +64,8 @@ def load(
         *_from_environment(environment or {}, found),
         *(_from_flag(name, value) for name, value in (flags or {}).items()),
     ]
-    name = next((g.value for g in reversed(given) if (g.section, g.field) == ("node", "name")), "")
     if file is not None:
-        given = [*_from_file(file, str(name), found), *given]
+        given = [*_from_file(file, given, found), *given]
     settings = _build(given, found)
     if found:
         raise SettingsError(found)
@@ -106,25 +107,63 @@ def _from_environment(environment: Mapping[str, str], found: list[str]) -> Itera
             found.append(f"{variable}: no setting has this name{_nearest(variable, known)}")
 
 
-def _from_file(file: Path, name: str, found: list[str]) -> Iterator[_Given]:
-    table = _read_table(file, found)
+def _from_file(file: Path, later: list[_Given], found: list[str]) -> Iterator[_Given]:
+    """Read a file; ``later`` is what wins over it, and may say which node this is."""
+    from raftline.config import files  # most starts read no file
+
+    source = str(file)
+    if files.kind_of(file) == ".env":
+        for one in _from_environment(files.read_variables(file, found), found):
+            yield _Given(one.section, one.field, one.value, f"{source}: {one.source}")
+        return
+    table = files.read_table(file, found)
+    yield from _from_tree(table, source, later, found)
+
+
+def _from_tree(
+    table: dict[str, Any], source: str, later: list[_Given], found: list[str]
+) -> Iterator[_Given]:
+    from raftline.config.foreign import take_foreign, tidy_nodes
+
+    insecure = _is_true(_last(later, "node", "insecure") or _field(table, "node", "insecure"))
+    wrong: list[str] = []
+    foreign = take_foreign(table, wrong, insecure=insecure)
+    found += [f"{source}: {problem}" for problem in wrong]
+    for name, value, key in foreign:
+        section, _, field = name.partition(".")
+        yield _Given(section, field, value, f"{source}: {key}")
     nodes = table.pop("nodes", None)
-    yield from _from_table(table, str(file), found)
+    yield from _from_table(table, source, found)
     if nodes is None:
         return
     if not isinstance(nodes, dict) or not all(isinstance(n, dict) for n in nodes.values()):  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
-        found.append(f"{file}: write one table per node, [nodes.NAME.SECTION]")
+        found.append(f"{source}: write one table per node, [nodes.NAME.SECTION]")
         return
-    own = cast("dict[str, dict[str, Any]]", nodes)
-    name = name or str(table.get("node", {}).get("name", ""))
+    own = tidy_nodes(cast("dict[str, dict[str, Any]]", nodes), insecure=insecure)
+    name = str(_last(later, "node", "name") or _field(table, "node", "name") or "")
     if name not in own:
         asked = f"has no node {name!r}" if name else "lists several nodes"
-        found.append(f"{file} {asked}: pick one with --id, from {', '.join(own)}")
+        found.append(f"{source} {asked}: pick one with --id, from {', '.join(own)}")
         return
-    yield _Given("node", "name", name, str(file))
-    if "peers" not in table.get("node", {}):
-        yield _Given("node", "peers", _peers(own), str(file))
-    yield from _from_table(own[name], f"{file} [nodes.{name}]", found)
+    yield _Given("node", "name", name, source)
+    if _field(table, "node", "peers") is None:
+        yield _Given("node", "peers", _peers(own), source)
+    yield from _from_table(own[name], f"{source} [nodes.{name}]", found)
+
+
+def _last(given: list[_Given], section: str, field: str) -> Any:
+    return next(
+        (g.value for g in reversed(given) if (g.section, g.field) == (section, field)), None
+    )
+
+
+def _field(table: dict[str, Any], section: str, field: str) -> Any:
+    fields = table.get(section)
+    return cast("dict[str, Any]", fields).get(field) if isinstance(fields, dict) else None
+
+
+def _is_true(value: Any) -> bool:
+    return str(value).lower() in _TRUE
 
 
 def _peers(nodes: dict[str, dict[str, Any]]) -> dict[str, str]:
@@ -135,20 +174,6 @@ def _peers(nodes: dict[str, dict[str, Any]]) -> dict[str, str]:
         if "peer" in listen:
             peers[name] = listen.get("advertise_peer") or listen["peer"]
     return peers
-
-
-def _read_table(file: Path, found: list[str]) -> dict[str, Any]:
-    import tomllib  # most starts read no file
-
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        found.append(f"there is no settings file {file}")
-    except (OSError, UnicodeDecodeError) as error:
-        found.append(f"{file} cannot be read: {error}")
-    except tomllib.TOMLDecodeError as error:
-        found.append(f"{file} is not TOML: {error}")
-    return {}
 
 
 def _from_table(table: dict[str, Any], source: str, found: list[str]) -> Iterator[_Given]:

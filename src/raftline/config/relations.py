@@ -13,7 +13,7 @@ ELECTION_HEARTBEATS_MIN = 5
 
 def problems(settings: Settings) -> list[str]:
     """Return every violated relation, as sentences."""
-    checks = (_addresses, _membership, _patience, _sizes)
+    checks = (_addresses, _membership, _patience, _delivery, _sizes)
     return [complaint for check in checks for complaint in check(settings)]
 
 
@@ -85,6 +85,15 @@ def _patience(settings: Settings) -> Iterator[str]:
             f"raft.tick_ms x raft.election_ticks = {raft.tick_ms * raft.election_ticks} ms must be "
             f"at least {ELECTION_HEARTBEATS_MIN} x raft.heartbeat_ms ({raft.heartbeat_ms}), or one "
             f"lost packet starts an election"
+        )
+
+
+def _delivery(settings: Settings) -> Iterator[str]:
+    delivery = settings.delivery
+    if delivery.backoff_ms > delivery.backoff_ms_max:
+        yield (
+            f"delivery.backoff_ms = {delivery.backoff_ms} is over delivery.backoff_ms_max = "
+            f"{delivery.backoff_ms_max}"
         )
 
 

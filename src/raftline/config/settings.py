@@ -13,8 +13,16 @@ from msgspec import Meta
 
 from raftline.model import limits
 from raftline.model.limits import GIB, KIB, MIB
+from raftline.model.partitioner import PARTITIONERS
+from raftline.model.settings import SETTINGS as OF_A_TOPIC
 
 GB = 10**9
+
+
+def _as_of_a_topic(name: str, description: str) -> Meta:
+    """Return the bounds of the topic setting that this is the default of."""
+    setting = OF_A_TOPIC[name]
+    return Meta(ge=setting.low, le=setting.high, description=description)
 
 
 class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -154,20 +162,49 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = 0
     retention_ms: Annotated[
-        int, Meta(ge=-1, description="age at which messages are removed; -1: never")
+        int, _as_of_a_topic("retention_ms", "age at which messages are removed; -1: never")
     ] = limits.RETENTION_MS_DEFAULT
     retention_bytes: Annotated[
-        int, Meta(ge=-1, description="size of a partition above which the oldest go; -1: no bound")
+        int,
+        _as_of_a_topic(
+            "retention_bytes", "size of a partition above which the oldest go; -1: no bound"
+        ),
     ] = 10 * GB
+    lanes: Annotated[
+        int, _as_of_a_topic("lanes", "named priorities: 5, or 3 (high, normal, low)")
+    ] = 5
+    partitioner: Annotated[
+        str,
+        Meta(
+            pattern=f"^({'|'.join(PARTITIONERS)})$",
+            description="from key to partition: " + ", ".join(PARTITIONERS),
+        ),
+    ] = "murmur2"
+    delays: Annotated[bool, Meta(description="messages may be published with a delay")] = True
+    delay_ms_max: Annotated[int, _as_of_a_topic("delay_ms_max", "longest delay of a message")] = (
+        168 * limits.HOUR_MS
+    )
+    dedup_ms: Annotated[
+        int, _as_of_a_topic("dedup_ms", "how long dedup keys are remembered; 0: not at all")
+    ] = 24 * limits.HOUR_MS
 
 
 class DeliverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a new work group starts with."""
+    """How the work groups of a new topic deliver."""
 
-    lease_ms: Annotated[int, Meta(ge=1, description="time to settle a message")] = 30_000
+    lease_ms: Annotated[int, _as_of_a_topic("lease_ms", "time to settle a message")] = 30_000
     retries_max: Annotated[
-        int, Meta(ge=0, description="deliveries after the first before a message is dead")
+        int, _as_of_a_topic("max_retries", "deliveries after the first before a message is dead")
     ] = 3
+    backoff_ms: Annotated[
+        int, _as_of_a_topic("backoff_ms", "wait after the first nack, doubled by each further one")
+    ] = 1_000
+    backoff_ms_max: Annotated[
+        int, _as_of_a_topic("backoff_ms_max", "longest wait after a nack")
+    ] = 60_000
+    dead_letters: Annotated[
+        bool, Meta(description="keep what is given up on in the topic's .dlq; false: it is settled")
+    ] = True
 
 
 class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
