@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from raftline.config.new_topics import new_topic_settings
 from raftline.machines.catalog.commands import (
     AllocateProducers,
     Command,
@@ -289,15 +290,14 @@ class Admin:
         partitions = arguments.get("partitions") or (
             1 if name in ONE_PARTITION or name.startswith("__") else defaults.partitions
         )
-        factor = arguments.get("replication_factor") or defaults.replication_factor
+        # A default is no order: it yields where there are fewer nodes.
+        factor = arguments.get("replication_factor") or min(
+            defaults.replication_factor, len(host.machine.members())
+        )
         if not isinstance(partitions, int) or not isinstance(factor, int):
             raise InvalidArgument("partitions and replication_factor are whole numbers")
         settings = check_settings(_mapping(arguments, "settings"))
-        for key, value in (
-            ("retention_ms", defaults.retention_ms),
-            ("retention_bytes", defaults.retention_bytes),
-        ):
-            settings.setdefault(key, value)
+        settings = {**new_topic_settings(self._node.settings), **settings}
         return CreateTopic(name, _text(arguments, "uuid"), partitions, factor, settings, at_ms)
 
     def _lead_shard(

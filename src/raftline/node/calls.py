@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from raftline.config.new_topics import new_topic_settings
 from raftline.machines.delivery.commands import START_FIRST, Settle
 from raftline.machines.partition.commands import Malformed
 from raftline.machines.partition.side_car import (
@@ -330,9 +331,9 @@ class NodeCalls:
         waiting[number] = answered
 
     def settings_of(self, topic: str) -> dict[str, Value]:
-        """Return every setting of a topic as it holds; of one that is not known, the defaults."""
+        """Return every setting of a topic as it holds; of one that is not known, as it would."""
         row = self._node.catalog_machine.topics.get(topic)
-        return effective(row.settings if row is not None else {})
+        return effective(new_topic_settings(self._node.settings) if row is None else row.settings)
 
     def partition_for(self, topic: str, key: bytes | None) -> int | RaftlineError:
         """Choose a partition with the topic's partitioner; -1: the topic does not exist yet."""
