@@ -31,6 +31,7 @@ class Receiver:
 
     __slots__ = (
         "bytes_max",
+        "chosen_mono",
         "count_max",
         "deadline",
         "done",
@@ -69,6 +70,7 @@ class Receiver:
         self.start = start
         self.done = done
         self.ordered = ordered
+        self.chosen_mono = 0.0  # when its messages were
 
 
 class Counter:

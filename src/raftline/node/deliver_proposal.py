@@ -44,6 +44,15 @@ class DeliverProposal:
         self._calls = calls
         self._deadline = min([call.deadline for call in calls])
 
+    def settles(self) -> tuple[int, float]:
+        """Return how many calls settle something, and when the first of them came."""
+        began = [
+            call.deadline - call.timeout_ms
+            for call in self._calls
+            if call.timeout_ms and call.commands and type(call.commands[0]) is Settle
+        ]
+        return len(began), min(began, default=0.0)
+
     def answer(self, outcomes: Sequence[Outcome]) -> None:
         """Hand every caller the outcomes of its own commands."""
         start = 0

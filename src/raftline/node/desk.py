@@ -267,6 +267,7 @@ class Desk:
                 self._clock.call_soon(self._look_again)
             return False
         counter.reserve(spans)  # D1
+        receiver.chosen_mono = self._clock.mono_ms()
         reading = _Reading(self, counter, receiver, spans, keys, is_again=is_again)
         reading.next()
         return True
@@ -324,6 +325,8 @@ class Desk:
         partition = self._host.identity.partition
 
         def reply(granted: list[int]) -> None:
+            if self._host.tally is not None:
+                self._host.tally.handed_out(len(batches), receiver.chosen_mono)
             receiver.done(Received(partition, term, sequence, deadline_ms, granted, batches, at_ms))
 
         def granted(outcomes: Sequence[Outcome] | RaftlineError) -> None:

@@ -45,6 +45,7 @@ from raftline.node.identity import Identity, load_identity, not_ours
 from raftline.node.letters import Letters
 from raftline.node.log_time import ClusterTime
 from raftline.node.message_states import MessageStates
+from raftline.node.partition import PartitionHost
 from raftline.node.peers import Peers
 from raftline.node.pieces import Pieces
 from raftline.node.ports import Clock, Lane, Rng
@@ -59,6 +60,7 @@ from raftline.node.segments import Segments
 from raftline.node.shards import Found as FoundShard
 from raftline.node.shards import Shards, find_shards, shard_directory
 from raftline.node.status import StatusPages
+from raftline.node.tallies import Tally
 from raftline.node.timelines import Timelines
 from raftline.node.turn import Turn
 from raftline.node.upkeep import Upkeep
@@ -70,6 +72,7 @@ from raftline.storage.checkpoint import CheckpointRefused
 from raftline.storage.files import Disk
 from raftline.storage.wal import Recovered, Wal, WalIdentity
 from raftline.storage.wal_format import WalRefused
+from raftline.telemetry.counters import Counters
 from raftline.telemetry.log import LogEvent
 from raftline.transport.ports import Link, Network
 from raftline.transport.rpcs import (
@@ -119,6 +122,7 @@ class Node(NodeCalls):
         self.on_fatal: Callable[[str], None] = lambda _reason: None
         self.on_refused: Callable[[RaftlineError], None] = lambda error: self._fatal(error.message)
         self.started_mono = clock.mono_ms()
+        self.counters = Counters()
         self._sync_lane = sync_lane
         self._segment_lane = segment_lane
         self._network = network
@@ -212,6 +216,7 @@ class Node(NodeCalls):
             turn_bytes=settings.wal.turn_bytes,
             send=self.peers.send,
             fatal=self._fatal,
+            counters=self.counters,
         )
         self.segments = Segments(
             clock,
@@ -695,6 +700,13 @@ class Node(NodeCalls):
             self.place(row.topic, row.partition, replica)
         elif self.shards.get(replica.shard) is None:
             self.place(row.topic, row.partition, None)
+
+    def place(self, topic: str, partition: int, replica: Replica | None) -> None:
+        """Keep the table of replicas held here; what goes through them counts for ``topic``."""
+        super().place(topic, partition, replica)
+        host = replica.host if replica is not None else None
+        if isinstance(host, PartitionHost) and host.tally is None:
+            host.tally = Tally(self.clock, self.counters, topic)
 
     def _resign(self, replica: Replica) -> None:
         """Tell the other replicas that their leader is gone; our heartbeats say it lives. L6."""

@@ -66,6 +66,7 @@ from raftline.node.readers import Readers
 from raftline.node.replica import Proposal, Replica
 from raftline.node.schedules import ScheduleCall, ScheduleProposal, Schedules
 from raftline.node.segments import Segments
+from raftline.node.tallies import Tally
 from raftline.raft.rpc import Entry
 from raftline.storage.checkpoint import Checkpoint
 from raftline.storage.log import PartitionLog
@@ -125,6 +126,7 @@ class PartitionHost:
         self.desk: Desk | None = None  # while this replica leads, once a work group was here
         self.schedules: Schedules | None = None  # once a message was to wait
         self.releaser: Releaser | None = None  # while this replica leads
+        self.tally: Tally | None = None  # once the topic is known
 
     # ------------------------------------------------------------------ appends
 
@@ -254,10 +256,22 @@ class PartitionHost:
                 result.at_ms,
                 [(view_of[b.start : b.start + b.length], b.count, b.max_timestamp) for b in stored],
             )
+            tally = self._tally_of(entry)
+            if tally is not None:
+                tally.stored(stored, self.log.log_end)
         assert self.machine.next_offset == self.log.log_end  # A1
+
+    def _tally_of(self, entry: Entry) -> Tally | None:
+        """Return where an entry is counted: with the leader of its term."""
+        replica = self.replica
+        if replica is None or entry.term != replica.raft.term or not replica.is_leader:
+            return None
+        return self.tally
 
     def _answer(self, proposal: AppendProposal, result: AppendedEntry) -> None:
         proposal.settle()
+        if self.tally is not None:
+            self.tally.appended(proposal)
         at_ms, log_start, term = result.at_ms, self.machine.log_start, result.term
         partition = self.identity.partition
         for append, outcome in zip(proposal.appends, result.outcomes, strict=True):
@@ -355,7 +369,12 @@ class PartitionHost:
         self._trace(entry, self.machine.trace.record(entry.term, deliver, outcomes, died))
         if self.desk is not None:
             self.desk.applied(deliver, outcomes, entry.term)
+        tally = self._tally_of(entry)
+        if tally is not None:
+            tally.delivered(deliver, outcomes)
         if isinstance(proposal, DeliverProposal):
+            if tally is not None:
+                tally.settled(proposal)
             proposal.answer(outcomes)
 
     def _trace(self, entry: Entry, record: bytes | None) -> None:

@@ -67,7 +67,10 @@ class Readers:
 
     def _reply(self, buffers: list[bytes | bytearray | memoryview]) -> ReadReply:
         term = self._host.replica.raft.term if self._host.replica is not None else 0
-        return ReadReply(b"".join(buffers), self._host.log.log_start, self._host.log.log_end, term)
+        batches = b"".join(buffers)
+        if buffers and self._host.tally is not None:
+            self._host.tally.read(buffers, len(batches))
+        return ReadReply(batches, self._host.log.log_start, self._host.log.log_end, term)
 
     def cold_read(
         self,

@@ -403,15 +403,16 @@ class Replica:
         raft = self.raft
         seen = (raft.role, raft.leader, raft.term)
         if seen != self._seen:
-            self._seen = seen
-            self._changed_role()
+            before, self._seen = self._seen, seen
+            self._changed_role(before)
         if raft.commit != self._commit_seen:
             self._commit_seen = raft.commit
             if raft.role is Role.LEADER and not self.commit_timer and len(self.conf.voters) > 1:
                 self.commit_timer = True
                 self._clock.call_later(self._settings.commit_flush_ms, self.flush_commit)
 
-    def _changed_role(self) -> None:
+    def _changed_role(self, before: tuple[Role, int, int]) -> None:
+        self._count_change(before)
         if self.is_leader:
             self.time.lead()
         else:
@@ -422,6 +423,16 @@ class Replica:
             for done in reads.values():
                 done(error)
         self._on_change(self)
+
+    def _count_change(self, before: tuple[Role, int, int]) -> None:
+        counters, raft = self._turn.counters, self.raft
+        if raft.role is not before[0]:
+            if raft.role is Role.LEADER:
+                counters.elections_won += 1
+            if before[0] is Role.FOLLOWER:
+                counters.campaigns += 1
+        if raft.leader and (raft.leader, raft.term) != before[1:]:
+            counters.leader_changes += 1
 
     def _finish_reads(self) -> None:
         later: list[tuple[int, bytes]] = []

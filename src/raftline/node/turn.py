@@ -25,6 +25,7 @@ from raftline.model.ids import ReplicaId, node_of
 from raftline.node.ports import Clock, Lane
 from raftline.raft.rpc import Rpc
 from raftline.storage.wal import Group, Wal
+from raftline.telemetry.counters import Counters
 from raftline.transport.rpcs import encode_rpcs
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ class Turn:
         turn_bytes: int,
         send: Send,
         fatal: Callable[[str], None],
+        counters: Counters | None = None,
     ) -> None:
+        self.counters = counters or Counters()
         self._clock = clock
         self._wal = wal
         self._lane = sync_lane
@@ -143,6 +146,7 @@ class Turn:
         if self._stopped:
             return
         self._running = True
+        began_mono = self._clock.mono_ms()
         if self._collecting and (
             self._writing is None or self._collected_bytes >= self._turn_bytes
         ):
@@ -156,6 +160,7 @@ class Turn:
         self._flush_rpcs()
         self._write()
         self._running = False
+        self.counters.turn_times.note(self._clock.mono_ms() - began_mono)
         has_work = self._dirty or (self._collecting and self._writing is None)
         if has_work and not self._scheduled:
             self._scheduled = True
@@ -258,12 +263,16 @@ class Turn:
         self._writing = replies
         for replica, _ in replies:
             replica.unwritten = 0
-        wal = self._wal
-        self._lane.submit(
-            lambda: wal.write_group(group), lambda _, error: self._written(group, error)
-        )
+        wal, mono_ms = self._wal, self._clock.mono_ms
 
-    def _written(self, group: Group, error: BaseException | None) -> None:
+        def write() -> float:
+            began_mono = mono_ms()
+            wal.write_group(group)
+            return mono_ms() - began_mono
+
+        self._lane.submit(write, lambda took_ms, error: self._written(group, took_ms, error))
+
+    def _written(self, group: Group, took_ms: float | None, error: BaseException | None) -> None:
         """Step 5: what was written is on the disk."""
         if self._stopped:
             return
@@ -272,6 +281,8 @@ class Turn:
             self._fatal(f"the write-ahead log could not be written: {error}")  # U3
             return
         self._wal.group_written(group)
+        self.counters.sync_times.note(took_ms or 0.0)
+        self.counters.wal_written_bytes += group.bytes
         replies, self._writing = self._writing or [], None
         self._synced(replies)
         if not self._scheduled:

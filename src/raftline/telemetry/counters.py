@@ -59,13 +59,12 @@ class TopicCounts:
 class GroupCounts:
     """What a work group was given and said, on the partitions of one topic led here."""
 
-    __slots__ = ("delivered", "expired", "lost", "redelivered", "settled")
+    __slots__ = ("delivered", "lost", "redelivered", "settled")
 
     def __init__(self) -> None:
         self.delivered = self.redelivered = 0
         self.settled = [0, 0, 0, 0]  # by verb: ack, nack, reject, extend
         self.lost = 0  # settled too late: the lease had moved on
-        self.expired = 0  # leases that ended by themselves
 
 
 class GatewayCounts:

@@ -56,6 +56,7 @@ class WorkGroup:
         "base_generation",
         "counts",
         "errors",
+        "expired",
         "floor",
         "freed",
         "generation_max",
@@ -86,6 +87,7 @@ class WorkGroup:
         self.members = Texts(DELIVERY_MEMBERS_MAX)
         self.errors = Texts(DELIVERY_ERRORS_MAX)
         self.timers = Timers()
+        self.expired = 0  # leases that ran out while this process looked; no part of the state
         self.returned: list[tuple[int, int]] = []  # ranges that became READY; whoever asks clears
         self.freed: list[int] = []  # keys that a row let go, perhaps to be held by its next state
 

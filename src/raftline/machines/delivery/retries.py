@@ -112,7 +112,10 @@ def expire(group: WorkGroup, outbox: Outbox, at_ms: int, rows_max: int) -> int:
         failed = Delivery(attempt_of(row), generation_of(row), row[FIRST], row[KEY])
         failed.error = group.errors.text(error_of(row))
         done += 1
-        if state_of(row) == LEASED and is_last(group.policy, failed.attempt):
+        is_lease = state_of(row) == LEASED
+        if is_lease:
+            group.expired += end - note[1]
+        if is_lease and is_last(group.policy, failed.attempt):
             failed.member = group.members.text(member_of(row))
             give_up(group, outbox, piece, failed, EXPIRED, at_ms)
         else:
