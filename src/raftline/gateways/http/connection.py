@@ -87,6 +87,10 @@ class Exchange:
         """Answer with a value as JSON."""
         self.send(msgspec.json.encode(body), status)
 
+    def empty(self) -> None:
+        """Answer that there is nothing (204)."""
+        self.finish((replies.empty_head("Connection: close\r\n" if self.close else ""),))
+
     def fail(self, error: RaftlineError, extra: str = "") -> None:
         """Answer with a refusal."""
         status, body = replies.error_reply(error)
@@ -126,6 +130,10 @@ class Exchange:
             connection.is_dirty = True
             connection.server.flush_soon(connection)
 
+    def is_wanted(self) -> bool:
+        """Say whether somebody still waits for the reply, as far as one can tell."""
+        return not self._connection.has_left
+
     def weigh(self, reply_bytes: int) -> None:
         """Count a reply that may become this long against the connection's bound. H2."""
         self.cost += reply_bytes
@@ -161,6 +169,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         "_walking",
         "active_tick",
         "exchanges",
+        "has_left",
         "inflight_bytes",
         "is_dirty",
         "partial_tick",
@@ -171,6 +180,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.server = server
         self.exchanges: deque[Exchange] = deque()
         self.inflight_bytes = 0
+        self.has_left = False  # the client hung up, or its half at least
         self.active_tick = server.tick
         self.partial_tick = -1  # when the request that is not whole began
         self._transport: asyncio.Transport | None = None
@@ -227,7 +237,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Answer what is in work, then close: the client may have closed its half only."""
-        self._ended = True
+        self._ended = self.has_left = True
         return bool(self.exchanges)
 
     def pause_writing(self) -> None:
@@ -244,7 +254,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything; answers still to come are dropped. H4."""
-        self._ended = True
+        self._ended = self.has_left = True
         self._transport = None
         self.exchanges.clear()
         self._drop_own()

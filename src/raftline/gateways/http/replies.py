@@ -20,6 +20,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 REASONS = {
     200: "OK",
     201: "Created",
+    204: "No Content",
     400: "Bad Request",
     403: "Forbidden",
     404: "Not Found",
@@ -53,6 +54,11 @@ def head(status: int, content_type: str, length: int, extra: str = "") -> bytes:
         f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {content_type}\r\n"
         f"Content-Length: {length}\r\n{retry}{extra}\r\n"
     ).encode("latin-1")
+
+
+def empty_head(extra: str = "") -> bytes:
+    """Return a reply without a body."""
+    return f"HTTP/1.1 204 {REASONS[204]}\r\n{extra}\r\n".encode("latin-1")
 
 
 def error_body(error: RaftlineError) -> dict[str, Any]:

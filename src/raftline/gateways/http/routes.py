@@ -1,11 +1,18 @@
 """From method and path to what runs.
 
 A pattern is a path whose ``{name}`` segments match anything. Routes are looked up once per new head
-(server.py remembers the result), so a plain list does.
+(server.py remembers the result) among those with as many segments and the same first one.
+
+A route is described where it is added: what it takes and answers, as structs; ``openapi.py``
+makes a document of that.
 """
 
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
+
+from raftline.gateways.http import replies
 from raftline.gateways.http.connection import (
     EXCHANGE_BYTES,
     Exchange,
@@ -77,26 +84,51 @@ Handler = Callable[[Exchange, Request], None]
 Prepare = Callable[[Request], Run | None]
 
 
-class _Route:
-    __slots__ = ("handler", "method", "prepare", "query", "segments")
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """What people are told of a route."""
+
+    summary: str
+    body: Any = None  # type of the JSON body; None: there is none
+    body_optional: bool = False
+    answer: Any = None  # type of the JSON answer; None: see ``produces``
+    status: int = 200
+    empty_status: int = 0  # status of an answer without a body, where there may be one
+    produces: str = replies.JSON
+    sealed: str = ""  # "in", "out": sealed batches are taken or given as well
+    tag: str = "raftline"
+
+
+class Route:
+    """One method of one path."""
+
+    __slots__ = ("about", "handler", "method", "pattern", "prepare", "query", "segments")
 
     def __init__(
-        self, method: str, pattern: str, handler: Handler, query: str, prepare: Prepare | None
+        self,
+        method: str,
+        pattern: str,
+        handler: Handler,
+        query: str,
+        prepare: Prepare | None,
+        about: Description,
     ) -> None:
         self.method = method
+        self.pattern = pattern
         self.segments = pattern.split("/")
         self.handler = handler
         self.query = {"timeout_ms", *query.split()}
         self.prepare = prepare
+        self.about = about
 
 
 class Router:
     """All routes of the gateway."""
 
-    __slots__ = ("_routes", "_timeout_ms", "_timeout_ms_max")
+    __slots__ = ("_by_start", "_timeout_ms", "_timeout_ms_max", "routes")
 
     def __init__(self, timeout_ms: int, timeout_ms_max: int) -> None:
-        self._routes: list[_Route] = []
+        self.routes: list[Route] = []
+        self._by_start: dict[tuple[int, str], list[Route]] = {}  # segments, the first of them
         self._timeout_ms = timeout_ms
         self._timeout_ms_max = timeout_ms_max
 
@@ -108,12 +140,29 @@ class Router:
         *,
         query: str = "",
         prepare: Prepare | None = None,
+        summary: str = "",
+        **about: Any,
     ) -> None:
-        """Add a route. ``query`` names the parameters it takes.
+        """Add a route. ``query`` names the parameters it takes, ``about`` is its Description.
 
         ``prepare`` may turn a head into a faster way than ``handler``, once for all its requests.
+        Without a ``summary`` the first line of the handler's docstring is one.
         """
-        self._routes.append(_Route(method, pattern, handler, query, prepare))
+        summary = summary or (handler.__doc__ or "").strip().partition("\n")[0]
+        described = Description(summary=summary, **about)
+        self._enter(Route(method, pattern, handler, query, prepare, described))
+
+    def add_alias(self, route: Route, pattern: str, tag: str) -> None:
+        """Let a route be found under another pattern too, unless something is there already."""
+        if not any((r.method, r.pattern) == (route.method, pattern) for r in self.routes):
+            about = msgspec.structs.replace(route.about, tag=tag)
+            query = " ".join(route.query)
+            self._enter(Route(route.method, pattern, route.handler, query, route.prepare, about))
+
+    def _enter(self, route: Route) -> None:
+        self.routes.append(route)
+        key = (len(route.segments), route.segments[1])
+        self._by_start.setdefault(key, []).append(route)
 
     def route(self, line: RequestLine, fields: Fields) -> Run:
         """Return what runs for this head; a refusal runs too. Raises Refused."""
@@ -122,7 +171,8 @@ class Router:
         if len(segments) > 2 and not segments[-1]:
             segments.pop()  # a slash at the end means nothing
         allowed: list[str] = []
-        for route in self._routes:
+        start = (len(segments), segments[1] if len(segments) > 1 else "")
+        for route in self._by_start.get(start, ()):
             params = _match(route.segments, segments)
             if params is None:
                 continue
@@ -132,7 +182,7 @@ class Router:
         return _refusing(_not_here(line, allowed), allowed)
 
     def _prepare(
-        self, route: _Route, line: RequestLine, fields: Fields, params: dict[str, str]
+        self, route: Route, line: RequestLine, fields: Fields, params: dict[str, str]
     ) -> Run:
         request = Request(line.path, params, parse_query(line.query), fields)
         try:
