@@ -6,6 +6,8 @@ the status, ``exit`` the exit code of the command line. Whether a retry may help
 business.
 """
 
+from typing import Any
+
 import msgspec
 
 from raftline.model import errors as e
@@ -67,3 +69,8 @@ ERROR_TABLE: dict[type[e.RaftlineError], Row] = {
 def row_of(error: e.RaftlineError) -> Row:
     """Return the row of ``error``; one without a row is a bug and says so to the caller."""
     return ERROR_TABLE.get(type(error)) or ERROR_TABLE[e.Internal]
+
+
+def error_body(error: e.RaftlineError) -> dict[str, Any]:
+    """Return an error as every gateway shows it."""
+    return {"code": error.code, "message": error.message, "hint": error.hint}

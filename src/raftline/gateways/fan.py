@@ -1,4 +1,4 @@
-"""Many calls at once, but not all of them: a window, and one answer when the last is in."""
+"""Many calls, one answer when the last is in: all at once, or a window of them at a time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,6 +6,28 @@ from typing import Any
 WINDOW = 32
 
 Call = Callable[[Callable[[Any], None]], None]
+
+
+class Gather:
+    """Waits for several answers and passes them on in the order of the questions."""
+
+    __slots__ = ("_answers", "_done", "_missing")
+
+    def __init__(self, count: int, done: Callable[[list[Any]], None]) -> None:
+        self._answers: list[Any] = [None] * count
+        self._missing = count
+        self._done = done
+
+    def taker(self, slot: int) -> Callable[[Any], None]:
+        """Return the ``done`` of the question in ``slot``."""
+
+        def take(answer: Any) -> None:
+            self._answers[slot] = answer
+            self._missing -= 1
+            if not self._missing:
+                self._done(self._answers)
+
+        return take
 
 
 class Fan:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from raftline.gateways.error_table import row_of
+from raftline.gateways.fan import Gather
 from raftline.gateways.http import replies
 from raftline.gateways.http.connection import (
     EXCHANGE_BYTES,
@@ -21,8 +22,8 @@ from raftline.gateways.http.connection import (
     HttpConnection,
     Known,
 )
-from raftline.gateways.http.topic_finder import TopicFinder
 from raftline.gateways.ports import Calls
+from raftline.gateways.topic_finder import TopicFinder
 from raftline.machines.partition.side_car import SideCar, hash_key
 from raftline.model.batch import LENGTH_FROM, BatchInfo, check_batch, split_batches
 from raftline.model.calls import Appended, ReadReply
@@ -200,28 +201,6 @@ def _known_as_first(take: Take, partition: int) -> Take:
         take(answer)
 
     return done
-
-
-class Gather:
-    """Waits for several answers and passes them on in the order of the questions."""
-
-    __slots__ = ("_answers", "_done", "_missing")
-
-    def __init__(self, count: int, done: Callable[[list[Any]], None]) -> None:
-        self._answers: list[Any] = [None] * count
-        self._missing = count
-        self._done = done
-
-    def taker(self, slot: int) -> Callable[[Any], None]:
-        """Return the ``done`` of the question in ``slot``."""
-
-        def take(answer: Any) -> None:
-            self._answers[slot] = answer
-            self._missing -= 1
-            if not self._missing:
-                self._done(self._answers)
-
-        return take
 
 
 def _reply(exchange: Exchange, answers: list[Appended | RaftlineError]) -> None:

@@ -14,10 +14,10 @@ from raftline.gateways.http import replies
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.items import ReadItem, fill_item
 from raftline.gateways.http.routes import Request, Router
-from raftline.gateways.http.settles import Verdicts, merge_ranges, settles_of
 from raftline.gateways.lease_tokens import LeaseToken, decode_token, encode_token
 from raftline.gateways.opened import OpenedBatches
 from raftline.gateways.ports import Calls
+from raftline.gateways.settles import Verdicts, merge_ranges, settles_of
 from raftline.machines.delivery.commands import (
     BACKOFF,
     EXTEND,

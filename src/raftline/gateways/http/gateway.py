@@ -12,10 +12,10 @@ from raftline.gateways.http.messages import MessageRoutes
 from raftline.gateways.http.routes import Router
 from raftline.gateways.http.scheduled import ScheduledRoutes
 from raftline.gateways.http.server import HttpServer
-from raftline.gateways.http.topic_finder import TopicFinder
 from raftline.gateways.http.topics import TopicRoutes
 from raftline.gateways.http.traces import TraceRoutes
 from raftline.gateways.ports import Calls
+from raftline.gateways.topic_finder import TopicFinder
 from raftline.model.limits import WAIT_MS_MAX
 from raftline.node.ports import Clock
 from raftline.telemetry.log import LogEvent

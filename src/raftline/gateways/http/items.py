@@ -5,21 +5,21 @@ has a list of values.
 """
 
 import binascii
-from collections.abc import Sequence
 from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from raftline.gateways.message_ids import message_id
-from raftline.model.errors import InvalidArgument, OverLimit
-from raftline.model.limits import HEADER_BYTES_MAX, HEADERS_MAX, KEY_BYTES_MAX
+from raftline.gateways.new_messages import (
+    ID_HEADER,
+    PRIORITY_HEADER,
+    check_headers,
+    check_key,
+    check_timestamp,
+)
+from raftline.model.errors import InvalidArgument
 from raftline.model.message import Header, Message, NewMessage
-
-MESSAGE_BYTES = 32  # what a message weighs in a batch besides its key, value and headers
-TIMESTAMP_MS_MAX = 1 << 50
-PRIORITY_HEADER = "raftline-priority"  # so that raw reads show it too
-ID_HEADER = "raftline-id"  # of a message that waited: the id its sender knows
 
 HeaderValues = str | list[str | None] | None
 
@@ -60,14 +60,11 @@ class ReadItem(msgspec.Struct, gc=False):
 
 def to_message(item: NewItem, now_ms: int) -> NewMessage:
     """Return the message to seal. Raises RaftlineError."""
-    timestamp_ms = now_ms if item.timestamp is None else item.timestamp
-    if not 0 <= timestamp_ms <= TIMESTAMP_MS_MAX:
-        raise InvalidArgument(f"timestamp {timestamp_ms} is out of bounds", "Unix milliseconds")
+    timestamp_ms = now_ms if item.timestamp is None else check_timestamp(item.timestamp)
     key = item.key.encode() if item.key is not None else None
     if item.key_base64 is not UNSET:
         key = _base64("key_base64", item.key_base64)
-    if key is not None and len(key) > KEY_BYTES_MAX:
-        raise OverLimit("bytes of a key", len(key), KEY_BYTES_MAX)
+    check_key(key)
     return key, _value(item), _headers(item), timestamp_ms
 
 
@@ -95,27 +92,11 @@ def _headers(item: NewItem) -> list[Header]:
     return headers
 
 
-def check_headers(headers: Sequence[Header]) -> None:
-    """Refuse more headers than a message may have. Raises OverLimit."""
-    if len(headers) > HEADERS_MAX:
-        raise OverLimit("headers of a message", len(headers), HEADERS_MAX)
-    size = sum(len(name.encode()) + len(value or b"") for name, value in headers)
-    if size > HEADER_BYTES_MAX:
-        raise OverLimit("bytes of a message's headers", size, HEADER_BYTES_MAX)
-
-
 def _base64(name: str, text: str) -> bytes:
     try:
         return binascii.a2b_base64(text, strict_mode=True)
     except ValueError as error:
         raise InvalidArgument(f"{name} is not base64: {error}") from error
-
-
-def size_of(message: NewMessage) -> int:
-    """Return about how many bytes ``message`` takes in a batch, rather too many."""
-    key, value, headers, _ = message
-    size = MESSAGE_BYTES + len(key or b"") + len(value or b"")
-    return size + sum(len(n) * 3 + len(v or b"") + 10 for n, v in headers) if headers else size
 
 
 def to_item(topic: str, partition: int, message: Message) -> ReadItem:

@@ -1,6 +1,5 @@
 """Messages over HTTP as JSON: publish, read, find by time."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -8,15 +7,18 @@ import msgspec
 from raftline.gateways.http import replies
 from raftline.gateways.http.batches import ANY_PARTITION, AppendBatches, SidedBatches, send_raw
 from raftline.gateways.http.connection import Exchange, Run
-from raftline.gateways.http.items import TIMESTAMP_MS_MAX, NewItem, ReadItem, to_item
-from raftline.gateways.http.publication import Finish, Group, Publication
+from raftline.gateways.http.items import NewItem, ReadItem, to_item
+from raftline.gateways.http.publication import Publication
 from raftline.gateways.http.routes import Request, Router
-from raftline.gateways.http.topic_finder import TopicFinder
-from raftline.gateways.http.wanted import Settings, check_dedup_key
+from raftline.gateways.new_messages import TIMESTAMP_MS_MAX
 from raftline.gateways.ports import Calls
-from raftline.model.batch import check_batch, split_batches
-from raftline.model.calls import Appended, Looked, NewWaiting, ReadReply, Scheduled
-from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError
+from raftline.gateways.publication import Finish
+from raftline.gateways.publisher import NodePublisher
+from raftline.gateways.topic_finder import TopicFinder
+from raftline.gateways.wanted import check_dedup_key
+from raftline.model.batch import split_batches
+from raftline.model.calls import Looked, ReadReply
+from raftline.model.errors import InvalidArgument, OverLimit
 from raftline.model.limits import (
     OFFSET_MAX,
     PRODUCER_NAME_CHARS_MAX,
@@ -24,7 +26,7 @@ from raftline.model.limits import (
     WAIT_MS_MAX,
 )
 from raftline.model.priorities import parse_priority
-from raftline.model.records import open_batch, seal_batch
+from raftline.model.records import open_batch
 from raftline.node.ports import Clock
 
 MESSAGES_MAX = 10_000  # in one request or one JSON reply
@@ -44,10 +46,10 @@ class Publish(msgspec.Struct, forbid_unknown_fields=True):
 _publish_decoder = msgspec.json.Decoder(Publish)
 
 
-class MessageRoutes:
+class MessageRoutes(NodePublisher):
     """The routes under ``/v1/topics/{topic}`` that carry messages."""
 
-    __slots__ = ("_batch_bytes_max", "_calls", "_clock", "_finder", "_reply_bytes_max")
+    __slots__ = ("_reply_bytes_max",)
 
     def __init__(
         self,
@@ -58,10 +60,7 @@ class MessageRoutes:
         batch_bytes_max: int,
         reply_bytes_max: int,
     ) -> None:
-        self._clock = clock
-        self._calls = calls
-        self._finder = finder
-        self._batch_bytes_max = batch_bytes_max
+        super().__init__(clock, calls, finder, batch_bytes_max=batch_bytes_max)
         self._reply_bytes_max = reply_bytes_max
 
     def add_to(self, router: Router) -> None:
@@ -206,66 +205,6 @@ class MessageRoutes:
             return 0, dedup_key
         lanes = int(self._calls.settings_of(request.topic)["lanes"])
         return parse_priority(priority, lanes), dedup_key
-
-    # -- what a publication needs
-
-    def wall_ms(self) -> int:
-        """Return the time for messages that come without one."""
-        return self._clock.wall_ms()
-
-    def mono_ms(self) -> float:
-        """Return the time that timeouts go by."""
-        return self._clock.mono_ms()
-
-    def settings_of(self, topic: str) -> Settings:
-        """Return a way to the topic's settings."""
-        return lambda: self._calls.settings_of(topic)
-
-    def choose(
-        self,
-        topic: str,
-        keys: list[bytes | None],
-        timeout_ms: int,
-        done: Callable[[list[int] | RaftlineError], None],
-    ) -> None:
-        """Choose a partition for each key."""
-        self._finder.choose(topic, keys, timeout_ms, done)
-
-    def append(
-        self,
-        topic: str,
-        group: Group,
-        timeout_ms: int,
-        done: Callable[[Appended | RaftlineError], None],
-    ) -> None:
-        """Seal and store the messages of ``group``."""
-        try:
-            batch = seal_batch([draft.message for draft in group.drafts])
-            info = check_batch(batch, bytes_max=self._batch_bytes_max)
-        except RaftlineError as error:
-            done(error)
-            return
-        self._calls.append(topic, group.partition, batch, info, timeout_ms, done, group.side())
-
-    def schedule(
-        self,
-        topic: str,
-        group: Group,
-        timeout_ms: int,
-        done: Callable[[Scheduled | RaftlineError], None],
-    ) -> None:
-        """Seal the messages of ``group`` one by one and let them wait."""
-        items: list[NewWaiting] = []
-        try:
-            for draft in group.drafts:
-                wanted, batch = draft.wanted, seal_batch([draft.message])
-                check_batch(batch, bytes_max=self._batch_bytes_max)
-                dedup = wanted.key_hash or b""
-                items.append(NewWaiting(batch, wanted.due_ms, wanted.priority, dedup))
-        except RaftlineError as error:
-            done(error)
-            return
-        self._calls.schedule(topic, group.partition, items, timeout_ms, done)
 
 
 def _place(offset: int, timestamp_ms: int, commit_end: int) -> dict[str, int]:

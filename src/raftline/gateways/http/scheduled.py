@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from raftline.gateways.http.batches import Gather
+from raftline.gateways.fan import Gather
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.items import to_item
 from raftline.gateways.http.routes import Request, Router, number_of

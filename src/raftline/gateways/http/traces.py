@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from raftline.gateways.http.connection import Exchange
-from raftline.gateways.http.items import ID_HEADER
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.message_ids import message_id, parse_any_id
 from raftline.gateways.moments import parse_moment_ms
+from raftline.gateways.new_messages import ID_HEADER
 from raftline.gateways.ports import Calls
 from raftline.machines.delivery.commands import ACK, EXTEND, NACK, REJECT
 from raftline.model.calls import ReadReply

@@ -1,10 +1,10 @@
 """What a message asks for besides being stored: a priority, a later time, to be stored once."""
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import msgspec
 
-from raftline.gateways.http.items import NewItem
 from raftline.gateways.moments import parse_moment_ms
 from raftline.machines.partition.side_car import hash_key
 from raftline.model.errors import InvalidArgument, OverLimit
@@ -13,9 +13,18 @@ from raftline.model.priorities import parse_priority
 from raftline.model.settings import Value, parse_duration_ms
 
 NOW = 0
-PRODUCER_HEADER = "raftline-producer"
 
 Settings = Callable[[], Mapping[str, Value]]
+
+
+class Wishes(Protocol):
+    """A new message as its gateway reads it, in the fields that ask for something."""
+
+    priority: int | str | None
+    delay: int | str | None  # milliseconds, or text such as 5m
+    deliverAt: str | int | None  # noqa: N815
+    deliver_at: str | int | None
+    dedup_key: str | None
 
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
@@ -30,7 +39,7 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
 NOTHING = Wanted()
 
 
-def wanted_of(item: NewItem, settings: Settings, now_ms: int) -> Wanted:
+def wanted_of(item: Wishes, settings: Settings, now_ms: int) -> Wanted:
     """Return what ``item`` asks for; ``settings`` are its topic's.
 
     Raises:
@@ -63,7 +72,7 @@ def check_dedup_key(dedup_key: bytes) -> bytes:
     return dedup_key
 
 
-def _due_ms(item: NewItem, delay_ms_max: int, now_ms: int) -> int:
+def _due_ms(item: Wishes, delay_ms_max: int, now_ms: int) -> int:
     """Return when the message is due (``Wanted.due_ms``)."""
     moment = item.deliverAt if item.deliver_at is None else item.deliver_at
     if item.deliverAt is not None and item.deliver_at is not None:
