@@ -27,6 +27,7 @@ from raftline.model.calls import (
 from raftline.model.errors import RaftlineError
 from raftline.model.groups import Answer, GroupList, Request
 from raftline.model.settings import Value
+from raftline.node.counter import always
 
 
 class Calls(Protocol):
@@ -115,11 +116,13 @@ class Calls(Protocol):
         *,
         start: int = START_FIRST,
         ordered: bool = False,
+        is_wanted: Callable[[], bool] = always,
     ) -> None:
         """Lease messages to a member of a work group; wait for some if there are none.
 
         ``partition`` -1: of whichever partition has the highest lane waiting. ``lease_ms`` 0: as
-        the topic says. ``start`` and ``ordered`` hold for a group that begins with this call.
+        the topic says. ``start`` and ``ordered`` hold for a group that begins with this call. Where
+        ``is_wanted`` says no after a wait on this node, nothing is leased: the worker is gone.
         """
         ...
 

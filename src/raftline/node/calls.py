@@ -47,6 +47,7 @@ from raftline.model.ids import ShardId
 from raftline.model.partitioner import partition_of
 from raftline.model.settings import SETTINGS, Value, effective
 from raftline.node.appends import Append, AppendDone, Refuse
+from raftline.node.counter import always
 from raftline.node.desks import Receive
 from raftline.node.partition import PartitionHost
 from raftline.node.remote import (
@@ -526,13 +527,14 @@ class NodeCalls:
         *,
         start: int = START_FIRST,
         ordered: bool = False,
+        is_wanted: Callable[[], bool] = always,
     ) -> None:
         """Lease messages to a member of a work group (desks.py)."""
         limits = self._node.settings.limits
         bytes_max = max(1, min(bytes_max, limits.reply_bytes_max))
         wait_ms = max(0, min(wait_ms, limits.wait_ms_max, timeout_ms))
         ask = Receive(0, group, count_max, bytes_max, lease_ms, wait_ms, member, start, ordered)
-        self._node.desks.receive(topic, partition, ask, timeout_ms, done)
+        self._node.desks.receive(topic, partition, ask, timeout_ms, done, is_wanted)
 
     def settle(
         self,

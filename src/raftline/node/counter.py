@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from raftline.node.partition import PartitionHost
 
 
+def always() -> bool:
+    """Say yes."""
+    return True
+
+
 class Receiver:
     """Somebody who waits for messages."""
 
@@ -37,6 +42,7 @@ class Receiver:
         "done",
         "give_up",
         "group",
+        "is_wanted",
         "lease_ms",
         "member",
         "ordered",
@@ -58,7 +64,9 @@ class Receiver:
         done: Callable[[Received | RaftlineError], None],
         *,
         ordered: bool,
+        is_wanted: Callable[[], bool] = always,
     ) -> None:
+        self.is_wanted = is_wanted  # no: whoever asked is gone, and is given nothing
         self.group = group
         self.count_max = count_max
         self.bytes_max = bytes_max

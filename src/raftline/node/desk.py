@@ -212,6 +212,10 @@ class Desk:
         """Serve receivers in turn until there is nothing more for the first of them. D4."""
         while counter.parked and not counter.opening:
             receiver = counter.parked[0]
+            if not receiver.is_wanted():
+                counter.parked.popleft()
+                receiver.done(self.empty())
+                continue
             group = self._host.machine.delivery.groups.get(counter.name)
             if group is None or counter.differs(group.policy):
                 self._open(counter, receiver, group)

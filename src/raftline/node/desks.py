@@ -29,7 +29,7 @@ from raftline.model.limits import (
 )
 from raftline.model.names import is_dead_letter_topic
 from raftline.model.settings import effective
-from raftline.node.counter import Receiver
+from raftline.node.counter import Receiver, always
 from raftline.node.deliver_proposal import weigh
 from raftline.node.desk import Desk, DeskSettings
 from raftline.node.partition import PartitionHost
@@ -158,7 +158,13 @@ class Desks:
     # ------------------------------------------------------------------ receive
 
     def receive(
-        self, topic: str, partition: int, ask: Receive, timeout_ms: int, done: ReceivedDone
+        self,
+        topic: str,
+        partition: int,
+        ask: Receive,
+        timeout_ms: int,
+        done: ReceivedDone,
+        is_wanted: Callable[[], bool] = always,
     ) -> None:
         """Lease messages of one partition, or (-1) of whichever has the highest lane waiting."""
         refusal = _check(ask)
@@ -166,16 +172,22 @@ class Desks:
             done(refusal)
             return
         if partition < 0:
-            SpreadReceive(self._node, self, topic, ask, timeout_ms, done).start()
+            SpreadReceive(self._node, self, topic, ask, timeout_ms, done, is_wanted).start()
             return
         shard = self._node.locate(topic, partition)
         if isinstance(shard, RaftlineError):
             done(shard)
             return
         ask = msgspec.structs.replace(ask, shard=shard)
-        self.receive_shard(ask, timeout_ms, done)
+        self.receive_shard(ask, timeout_ms, done, is_wanted)
 
-    def receive_shard(self, ask: Receive, timeout_ms: int, done: ReceivedDone) -> None:
+    def receive_shard(
+        self,
+        ask: Receive,
+        timeout_ms: int,
+        done: ReceivedDone,
+        is_wanted: Callable[[], bool] = always,
+    ) -> None:
         """Lease messages of one shard, wherever it is led."""
         replica = self._node.shards.get(ask.shard)
         if replica is None or not replica.is_leader:
@@ -192,7 +204,7 @@ class Desks:
             else:
                 done(answer)
 
-        self._receive_here(replica, ask, ask.wait_ms, timeout_ms, answered)
+        self._receive_here(replica, ask, ask.wait_ms, timeout_ms, answered, is_wanted)
 
     def _receive_elsewhere(self, ask: Receive, timeout_ms: int, done: ReceivedDone) -> None:
         def local(led: Replica, left_ms: int, answer: ReceivedDone) -> None:
@@ -209,7 +221,13 @@ class Desks:
         )
 
     def _receive_here(
-        self, replica: Replica, ask: Receive, wait_ms: int, timeout_ms: int, done: ReceivedDone
+        self,
+        replica: Replica,
+        ask: Receive,
+        wait_ms: int,
+        timeout_ms: int,
+        done: ReceivedDone,
+        is_wanted: Callable[[], bool] = always,
     ) -> None:
         if not isinstance(replica.host, PartitionHost):
             done(InvalidArgument(f"{replica.name} holds no messages"))
@@ -238,6 +256,7 @@ class Desks:
                 ask.start,
                 done,
                 ordered=ask.ordered,
+                is_wanted=is_wanted,
             )
         )
 

@@ -40,7 +40,9 @@ class SpreadReceive:
         ask: "Receive",
         timeout_ms: int,
         done: Callable[[Received | RaftlineError], None],
+        is_wanted: Callable[[], bool],
     ) -> None:
+        self._is_wanted = is_wanted
         self._node = node
         self._desks = desks
         self._topic = topic
@@ -119,7 +121,9 @@ class SpreadReceive:
             return
         self._round += 1  # later answers of this round are not listened to
         now = self._node.clock.mono_ms()
-        if found:
+        if not self._is_wanted():
+            self._done(Received(-1, 0, 0, 0, [], b"", 0))
+        elif found:
             order = {shard: at for at, shard in enumerate(self._shards)}
             found = sorted(found, key=lambda row: (-row[1], order.get(row[0], 0)))
             self._take([shard for shard, _ in found])
@@ -153,7 +157,7 @@ class SpreadReceive:
             else:
                 self._again()
 
-        self._desks.receive_shard(ask, max(1, left), took)
+        self._desks.receive_shard(ask, max(1, left), took, self._is_wanted)
 
     def _again(self) -> None:
         now = self._node.clock.mono_ms()
