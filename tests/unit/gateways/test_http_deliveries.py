@@ -522,3 +522,24 @@ def test_opened_batches_are_shared_and_bounded() -> None:
         opened.pick("t", partition, large, [0, 2, 1, 0])
         assert opened._bytes <= BYTES_MAX
     assert opened.pick("t", 0, batch, [1, 2, 1, 0])[0] is not first[1]
+
+
+@pytest.mark.parametrize("where", [-1, 0])
+def test_a_worker_that_is_gone_gets_nothing_and_costs_no_attempt(where: int) -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create(partitions=2)
+        await web.receive()
+        for _ in range(3):
+            gone = await web.web.client()
+            gone.send(request("POST", RECEIVE, {"wait": "30s", "partition": where}))
+            for _ in range(5):
+                assert (await web.ask("GET", "/health")).status == 200
+            gone.close()
+        for _ in range(5):
+            assert (await web.ask("GET", "/health")).status == 200
+        await web.publish("x", partition=0)
+        (got,) = await web.receive(wait="2s")
+        assert (got["value"], got["attempt"]) == ("x", 1)
+        assert (await web.settle("ack", got)).status == 200
+
+    serve_sim(scenario)

@@ -148,8 +148,8 @@ class DeliveryRoutes:
         body = ReceiveBody()
         if request.body:
             body = _decode(_receive_decoder, request.body, '{"count": 10, "wait": "5s"}')
-        wait_ms = _duration("wait", body.wait, 0, WAIT_MS_MAX)
-        lease_ms = _duration("lease", body.lease, 0, LEASE_MS_MAX)
+        wait_ms = duration_ms("wait", body.wait, 0, WAIT_MS_MAX)
+        lease_ms = duration_ms("lease", body.lease, 0, LEASE_MS_MAX)
         if 0 < lease_ms < LEASE_MS_MIN:
             raise InvalidArgument(f"a lease of {lease_ms} ms is too short", f"{LEASE_MS_MIN} ms up")
         if not 1 <= body.count <= RECEIVE_COUNT_MAX:
@@ -186,6 +186,7 @@ class DeliveryRoutes:
             exchange.then(answer),
             start=_STARTS[body.start],
             ordered=body.ordered,
+            is_wanted=exchange.is_wanted,
         )
 
     def _items(self, topic: str, group: str, received: Received) -> list[Delivered]:
@@ -225,7 +226,7 @@ class DeliveryRoutes:
                 if lease is not None:
                     raise InvalidArgument("lease and extension_seconds", "send one of them")
                 lease = body.extension_seconds * 1000
-            delay_ms = _delay_of(verb, body.delay, lease)
+            delay_ms = delay_of(verb, body.delay, lease)
             _check_reason(body.reason)
             rows = [(decode_token(text), verb, delay_ms, body.reason) for text in texts]
             self._settle(exchange, request, rows, texts, is_one=not body.lease_tokens)
@@ -239,7 +240,7 @@ class DeliveryRoutes:
         for item in body.settles:
             verb = _verb(item.verb)
             _check_reason(item.reason)
-            delay_ms = _delay_of(verb, item.delay, item.lease)
+            delay_ms = delay_of(verb, item.delay, item.lease)
             rows.append((decode_token(item.lease_token), verb, delay_ms, item.reason))
         texts = [item.lease_token for item in body.settles]
         self._settle(exchange, request, rows, texts, is_one=False)
@@ -314,7 +315,7 @@ class DeliveryRoutes:
                     attempt,
                     generation,
                     _ranges(ranges),
-                    _delay_of(verb, body.delay, body.lease, is_one=False),
+                    delay_of(verb, body.delay, body.lease, is_one=False),
                     body.reason,
                 )
             )
@@ -371,14 +372,14 @@ def _verb(name: str) -> int:
     return VERBS.index(name)
 
 
-def _duration(name: str, given: str | int, low: int, high: int) -> int:
+def duration_ms(name: str, given: str | int, low: int, high: int) -> int:
     found = parse_duration_ms(given) if isinstance(given, str) else given
     if not low <= found <= high:
         raise InvalidArgument(f"{name}={found} ms is out of bounds", f"allowed is {low} to {high}")
     return found
 
 
-def _delay_of(
+def delay_of(
     verb: int, delay: str | int | None, lease: str | int | None, *, is_one: bool = True
 ) -> int:
     """Return what the verb takes; ``is_one``: it is the only verb, so nothing else may be said."""
@@ -387,11 +388,11 @@ def _delay_of(
     if is_one and lease is not None and verb != EXTEND:
         raise InvalidArgument(f"{VERBS[verb]} takes no lease", "only an extend does")
     if verb == NACK:
-        return BACKOFF if delay is None else _duration("delay", delay, 0, NACK_DELAY_MS_MAX)
+        return BACKOFF if delay is None else duration_ms("delay", delay, 0, NACK_DELAY_MS_MAX)
     if verb == EXTEND:
         if lease is None:
             raise InvalidArgument("an extend says for how long", 'add "lease": "30s"')
-        return _duration("lease", lease, LEASE_MS_MIN, LEASE_MS_MAX)
+        return duration_ms("lease", lease, LEASE_MS_MIN, LEASE_MS_MAX)
     return 0
 
 
