@@ -373,6 +373,7 @@ def _verb(name: str) -> int:
 
 
 def duration_ms(name: str, given: str | int, low: int, high: int) -> int:
+    """Return milliseconds of a duration. Raises InvalidArgument where it is out of bounds."""
     found = parse_duration_ms(given) if isinstance(given, str) else given
     if not low <= found <= high:
         raise InvalidArgument(f"{name}={found} ms is out of bounds", f"allowed is {low} to {high}")
