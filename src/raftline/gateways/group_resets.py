@@ -34,6 +34,7 @@ class ResetWish(msgspec.Struct, frozen=True):
     partitions: list[int] | None = None  # None: all
     kind: str = "stream"
     dry_run: bool = False
+    is_new: bool = False  # a work group that is not there yet begins there
 
 
 Plan = dict[Place, dict[str, int]]
@@ -114,7 +115,12 @@ class GroupResets:
             self._places.asking(
                 place,
                 "group.reset",
-                {"group": wish.group, "offset": row["to"], "dry_run": wish.dry_run},
+                {
+                    "group": wish.group,
+                    "offset": row["to"],
+                    "dry_run": wish.dry_run,
+                    "open": wish.is_new,
+                },
                 timeout_ms,
             )
             for place, row in plan.items()

@@ -7,7 +7,7 @@ asks all of them.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from raftline.machines.delivery.commands import Command, DropGroup, Reset
+from raftline.machines.delivery.commands import Command, DropGroup, OpenGroup, Reset
 from raftline.machines.delivery.outcomes import Outcome
 from raftline.machines.delivery.rows import DEAD, DYING, LEASED, READY, RESTING, STATES
 from raftline.machines.machine import Refused
@@ -54,21 +54,29 @@ class WorkGroupQuestions:
         )
 
     def _reset(self, host: PartitionHost, arguments: Arguments, ms: int, done: Done) -> None:
-        """Deliver again from an offset on; ``dry_run`` only says what that would be."""
-        group = _group_of(host, arguments)
+        """Deliver again from an offset on; ``dry_run`` only says what that would be.
+
+        ``open``: a group that is not there yet begins at that offset.
+        """
         machine = host.machine
+        name = str(arguments.get("group", ""))
+        is_new = bool(arguments.get("open", False)) and name not in machine.delivery.groups
+        floor = machine.log_start if is_new else _group_of(host, arguments).floor
         offset = _offset_of(arguments.get("offset"), machine.log_start, machine.next_offset)
         answer: dict[str, Any] = {
-            "group": group.name,
+            "group": name,
             "offset": offset,
-            "floor_before": group.floor,
+            "floor_before": floor,
             "again": max(0, machine.next_offset - offset),
             "dry_run": bool(arguments.get("dry_run", False)),
         }
         if answer["dry_run"]:
             done(answer)
+        elif is_new:
+            policy = host.open_desk().settings.policy
+            self._propose(host, OpenGroup(name, policy, offset), ms, answer, done)
         else:
-            self._propose(host, Reset(group.name, offset), ms, answer, done)
+            self._propose(host, Reset(name, offset), ms, answer, done)
 
     def _drop(self, host: PartitionHost, arguments: Arguments, ms: int, done: Done) -> None:
         name = str(arguments.get("group", ""))

@@ -91,6 +91,7 @@ class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
     partitions: list[int] | None = None
     dry_run: bool = False
     kind: str = "stream"
+    create: bool = False  # a work group that is not there yet (a stream group always is made)
 
 
 class GroupItem(ReadItem):
@@ -249,6 +250,7 @@ class GroupRoutes:
             body.partitions,
             body.kind,
             body.dry_run,
+            body.create,
         )
         self._resets.run(wish, request.timeout_ms, exchange.then(exchange.json))
 
