@@ -7,8 +7,10 @@ from raftline.config.settings import Settings
 from raftline.gateways.http.cluster import ClusterRoutes
 from raftline.gateways.http.dead_letters import DeadLetterRoutes
 from raftline.gateways.http.deliveries import DeliveryRoutes
+from raftline.gateways.http.dialects.dqueue import DqueueRoutes
 from raftline.gateways.http.groups import GroupRoutes
 from raftline.gateways.http.messages import MessageRoutes
+from raftline.gateways.http.openapi import OpenApiRoutes
 from raftline.gateways.http.routes import Router
 from raftline.gateways.http.scheduled import ScheduledRoutes
 from raftline.gateways.http.server import HttpServer
@@ -37,20 +39,23 @@ class HttpGateway:
         limits = settings.limits
         finder = TopicFinder(clock, calls, auto_create=settings.topics.auto_create)
         router = Router(limits.timeout_ms, WAIT_MS_MAX)
-        MessageRoutes(
+        messages = MessageRoutes(
             clock,
             calls,
             finder,
             batch_bytes_max=limits.batch_bytes_max,
             reply_bytes_max=limits.reply_bytes_max,
-        ).add_to(router)
+        )
+        messages.add_to(router)
         DeliveryRoutes(calls, reply_bytes_max=limits.reply_bytes_max).add_to(router)
         DeadLetterRoutes(calls).add_to(router)
         ScheduledRoutes(calls).add_to(router)
         TraceRoutes(calls).add_to(router)
         GroupRoutes(clock, calls, reply_bytes_max=limits.reply_bytes_max).add_to(router)
-        TopicRoutes(calls).add_to(router)
+        TopicRoutes(calls, finder).add_to(router)
         ClusterRoutes(calls).add_to(router)
+        DqueueRoutes(calls, messages, max_retries=settings.delivery.retries_max).add_to(router)
+        OpenApiRoutes(router).add_to(router)
         self.server = HttpServer(
             loop,
             router.route,

@@ -7,6 +7,7 @@ import msgspec
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.ports import Calls
+from raftline.gateways.topic_finder import TopicFinder
 from raftline.model.calls import TopicRow
 from raftline.model.errors import InvalidArgument, UnknownTopic
 
@@ -31,16 +32,18 @@ class ChangedTopic(msgspec.Struct, forbid_unknown_fields=True):
 class TopicRoutes:
     """The routes of ``/v1/topics`` that carry no messages."""
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_calls", "_finder")
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, finder: TopicFinder) -> None:
         self._calls = calls
+        self._finder = finder
 
     def add_to(self, router: Router) -> None:
         """Add the routes."""
         router.add("GET", "/v1/topics", self.list)
         router.add("POST", "/v1/topics", self.create)
         router.add("GET", "/v1/topics/{topic}", self.show)
+        router.add("PUT", "/v1/topics/{topic}", self.ensure)
         router.add("PATCH", "/v1/topics/{topic}", self.change)
         router.add("DELETE", "/v1/topics/{topic}", self.delete)
         router.add("GET", "/v1/topics/{topic}/partitions", self.partitions)
@@ -75,6 +78,14 @@ class TopicRoutes:
         """Show one topic with its settings and partitions."""
         row = self._row(request.topic)
         exchange.json({**_summary(row), "partitions": row.partitions})
+
+    def ensure(self, exchange: Exchange, request: Request) -> None:
+        """Show a topic; create it first, as a first publish does, where that is allowed."""
+
+        def there(_chosen: "list[int]") -> None:
+            self.show(exchange, request)
+
+        self._finder.choose(request.topic, [None], request.timeout_ms, exchange.then(there))
 
     def change(self, exchange: Exchange, request: Request) -> None:
         """Change settings of a topic."""
