@@ -1,0 +1,1 @@
+"""What other queues' clients say, translated into the calls of the native API."""
