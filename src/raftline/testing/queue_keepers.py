@@ -124,6 +124,17 @@ class Keepers:
         )
         return op
 
+    def restart_group(self, host: "SimHost", partition: int, group: str, offset: int) -> Op:
+        """Reset a group to an offset of a partition; -1: drop it, so that it begins anew."""
+        name = "group.drop" if offset < 0 else "group.reset"
+        op = self._clients.invoke(name, host, self._topic, partition)
+
+        def taken(op: Op, answer: Answer) -> None:
+            del op, answer
+
+        self._ask(host, op, name, {"group": group, "offset": offset}, taken)
+        return op
+
     # Messages that died
 
     def redrive(

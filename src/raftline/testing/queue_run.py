@@ -6,7 +6,7 @@ and every death must be in the dead-letter topic once.
 """
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from raftline.machines.partition.machine import AppendedEntry, PartitionMachine
 from raftline.model.dead_letter import read_letter
@@ -175,6 +175,21 @@ class QueueRun:
                             found += _letters_in(piece)
         return found
 
+    def _differences(self) -> list[Violation]:
+        """Compare the replayed state with that of every replica, restored or not."""
+        found: list[Violation] = []
+        for shard, replay in self._replays.items():
+            for host in self._cluster.hosts.values():
+                shards: Any = getattr(host.node, "shards", None)
+                replica = shards.get(shard) if shards is not None else None
+                if replica is None or replica.frozen or replica.applied_index < replay.index:
+                    continue
+                digest = replica.host.machine.digest()
+                if digest != replay.digest:
+                    text = f"the state of {replay.name} on {host.name} is not what its log says"
+                    found.append(Violation("P2", text, f"{digest}, replayed {replay.digest}"))
+        return found
+
     def _partitions(self, topic: str) -> tuple["PartitionRow", ...]:
         try:
             return self._cluster.partitions(topic)
@@ -193,6 +208,7 @@ class QueueRun:
             if replay.waiting:
                 text = f"{replay.waiting} messages of {replay.name}"
                 self.final.waiting = (*self.final.waiting, text)
+        found += self._differences()
         for text in self._tape.conflicts[:5]:
             found.append(Violation("P2", "replicas apply different entries", text))
         found += self.workload.members.check(self.settings.partitions)

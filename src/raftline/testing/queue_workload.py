@@ -37,9 +37,9 @@ class QueueSettings(msgspec.Struct, frozen=True):
     backoff_ms: int = 300
     groups: tuple[tuple[str, bool], ...] = (("plain", False), ("line", True))  # name, ordered
     sends: int = 36
-    receives: int = 45
+    receives: int = 44
     schedules: int = 8
-    changes: int = 8  # cancels and moves; the rest are redrives, purges, one trim
+    changes: int = 8  # cancels and moves; the rest: a trim, a reset, redrives and purges
     messages_max: int = 3
     receive_max: int = 12
     keys: int = 6
@@ -98,7 +98,11 @@ class QueueWorkload:
             self._change_one(host)
         elif (dice := dice - settings.receives) == 0:
             self._trim_some(host, partition)
-        elif dice > 0:
+        elif dice == 1:
+            group = settings.groups[rng.randrange(len(settings.groups))][0]
+            offset = rng.randrange(-10, self._end_of(partition) + 1)
+            self.keepers.restart_group(host, partition, group, max(-1, offset))
+        elif dice > 1:
             group = settings.groups[rng.randrange(len(settings.groups))][0]
             verb = "redrive" if rng.randrange(3) else "purge"
             self.keepers.redrive(host, verb, group=group if rng.randrange(2) else "")
@@ -148,8 +152,11 @@ class QueueWorkload:
 
     def _trim_some(self, host: "SimHost", partition: int) -> None:
         """Remove up to a third of what is known to be there."""
+        self.keepers.trim(host, partition, self._rng.randrange(self._end_of(partition) // 3 + 1))
+
+    def _end_of(self, partition: int) -> int:
         ends = [s.offset for s in self._history.sends if s.partition == partition]
-        self.keepers.trim(host, partition, self._rng.randrange(max(0, *ends, 0) // 3 + 1))
+        return max(0, *ends, 0)
 
     # Workers
 
