@@ -40,10 +40,12 @@ from raftline.node.desks import Desks
 from raftline.node.elections import Elections
 from raftline.node.founding import AdmitRequest, Founding
 from raftline.node.giving import Giving
+from raftline.node.glances import Glances
 from raftline.node.group_calls import GroupCalls
 from raftline.node.identity import Identity, load_identity, not_ours
 from raftline.node.letters import Letters
 from raftline.node.log_time import ClusterTime
+from raftline.node.measures import Measures
 from raftline.node.message_states import MessageStates
 from raftline.node.partition import PartitionHost
 from raftline.node.peers import Peers
@@ -268,6 +270,8 @@ class Node(NodeCalls):
         self.dead_questions = DeadQuestions(self)
         self.recovery = Recovery(self)
         self.status_pages = StatusPages(self)
+        self.glances = Glances(self)
+        self.measures = Measures(self)
         self.founding = Founding(
             clock,
             self.rng,
@@ -294,6 +298,7 @@ class Node(NodeCalls):
             self.giving,
             self.repairs,
             self.recovery,
+            self.glances,
         )
         for part in parts:
             part.serve()

@@ -44,6 +44,7 @@ VERB_ASK = 24
 VERB_RECEIVE = 25
 VERB_SETTLE = 26
 VERB_READY = 27
+VERB_GLANCE = 28
 
 Answer = bytes | RaftlineError
 Reply = Callable[[Answer], None]

@@ -387,6 +387,23 @@ class PartitionLog:
 
         return job
 
+    def logged_at(self, offset: int) -> int:
+        """Return about when the message was logged, without looking at the disk. Loop.
+
+        Exact for what is in memory; else between the times of its segment, by the offset.
+        """
+        found = self._tail.logged_at(offset)
+        if found is not None:
+            return found
+        segments = self._files.segments
+        row = bisect_right(segments, offset, key=_base_of) - 1
+        if row < 0:
+            return segments[0].first_at_ms if segments else 0
+        segment = segments[row]
+        count = max(1, segment.end_offset - segment.base_offset)
+        span_ms = segment.last_at_ms - segment.first_at_ms
+        return segment.first_at_ms + span_ms * (offset - segment.base_offset) // count
+
     # ---- retention
 
     def retention_start(self, at_ms_before: int | None, bytes_max: int | None) -> int:

@@ -75,6 +75,11 @@ class LogTail:
             found.append(rest)
         return found
 
+    def logged_at(self, offset: int) -> int | None:
+        """Return the log time of the batch that holds ``offset``; None if it is not here."""
+        row = bisect_right(self._bases, offset) - 1
+        return self._items[row][3] if row >= 0 else None
+
     def bytes_from(self, offset: int) -> int:
         """Return the bytes of the batches at or above ``offset``."""
         if offset == self.flushed_end:
