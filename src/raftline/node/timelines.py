@@ -152,7 +152,7 @@ class Timelines:
                 done(rest)
             else:
                 window = msgspec.structs.replace(wanted, from_ms=0, to_ms=1 << 62)
-                _Look(self._node, host, window, given, done).start()
+                _Look(self._node, host, window, given, done, is_complete=not rest).start()
 
         _Scan(self._node, host, wanted.from_ms, each, finished).start()
 
@@ -231,7 +231,17 @@ class _Scan:
 class _Look:
     """One look through the messages."""
 
-    __slots__ = ("_at", "_done", "_found", "_given", "_host", "_left", "_node", "_wanted")
+    __slots__ = (
+        "_at",
+        "_done",
+        "_found",
+        "_given",
+        "_host",
+        "_is_complete",
+        "_left",
+        "_node",
+        "_wanted",
+    )
 
     def __init__(
         self,
@@ -240,7 +250,10 @@ class _Look:
         wanted: Wanted,
         given: IntervalSet | None,
         done: Done,
+        *,
+        is_complete: bool = True,
     ) -> None:
+        self._is_complete = is_complete  # all that was delivered is in ``given``
         self._node = node
         self._host = host
         self._wanted = wanted
@@ -298,7 +311,7 @@ class _Look:
         )
 
     def _answer(self, after: int) -> None:
-        self._done({"messages": self._found, "after": after})
+        self._done({"messages": self._found, "after": after, "complete": self._is_complete})
 
 
 def states_of(host: PartitionHost, offset: int, only: str = "") -> dict[str, str]:

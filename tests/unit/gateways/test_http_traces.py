@@ -14,7 +14,7 @@ def line(trace: dict[str, Any], event: str, at: int = 0) -> dict[str, Any]:
 
 async def found(web: SimWeb, query: str) -> list[str]:
     answer = await web.ok("GET", f"{SEARCH}&{query}")
-    assert answer["next"] is None
+    assert (answer["next"], answer["complete"]) == (None, True)
     return [row["id"] for row in answer["messages"]]
 
 

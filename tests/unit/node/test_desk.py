@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from raftline.machines.delivery.commands import ACK, EXTEND, NACK, REJECT, START_NEXT
+from raftline.machines.delivery.commands import ACK, BACKOFF, EXTEND, NACK, REJECT, START_NEXT
+from raftline.machines.delivery.rows import TIME
 from raftline.model.batch import check_batch
 from raftline.model.calls import Received, Settled
 from raftline.model.errors import OverLimit, RaftlineError
@@ -348,6 +349,46 @@ def test_reject_goes_to_the_dead_letters(sim: SimCluster) -> None:
     assert settle(sim, receive(sim), REJECT) == []
     sim.advance("3s")
     assert question(sim, "group.show", group=GROUP)["dead"] == 1
+
+
+def test_durable_grants_are_handed_out_when_they_are_committed(sim: SimCluster) -> None:
+    set_topic(sim, grant="durable")
+    leader, followers = lead(sim, TOPIC)
+    fill(sim, 2)
+    assert offsets(receive(sim, via=leader, count=1)) == [0]
+    for name in followers:
+        sim.cut(leader, name)
+    heard: list[Answer] = []
+    ask(sim, heard.append, via=leader, count=1)
+    sim.advance("200ms")
+    assert heard == []
+    for name in followers:
+        sim.uncut(leader, name)
+    sim.run_until(lambda: bool(heard))
+    assert offsets(heard[0]) == [1]
+
+
+def test_the_backoff_may_vary(sim: SimCluster) -> None:
+    set_topic(sim, backoff_ms=1_000, backoff_jitter=50)
+    fill(sim, 20, batch=20)
+    leader, _ = lead(sim, TOPIC)
+    for _ in range(20):
+        assert settle(sim, receive(sim, via=leader, count=1), NACK, BACKOFF, via=leader) == []
+    at_ms = host(sim, leader, TOPIC).machine.at_ms
+    group = host(sim, leader, TOPIC).machine.delivery.groups[GROUP]
+    waits = [row[TIME] - at_ms for _, _, row in group.rows]
+    assert len(set(waits)) > 5
+    assert all(300 <= wait <= 1_500 for wait in waits), waits
+
+
+def test_groups_are_listed_with_what_they_have_left(sim: SimCluster) -> None:
+    fill(sim, 5, batch=5)
+    settle(sim, receive(sim, count=2))
+    receive(sim, group="other", count=1)
+    sim.advance("100ms")
+    rows = {row["group"]: row for row in question(sim, "group.list")["groups"]}
+    assert (rows[GROUP]["floor"], rows[GROUP]["lag"], rows[GROUP]["leased"]) == (2, 3, 0)
+    assert (rows["other"]["floor"], rows["other"]["lag"], rows["other"]["leased"]) == (0, 5, 1)
 
 
 # ---------------------------------------------------------------------- bytes

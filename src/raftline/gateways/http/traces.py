@@ -359,11 +359,13 @@ class _Found:
     def _reply(self) -> None:
         pages: list[list[Answer]] = []
         more: dict[int, int] = {}
+        complete = True
         for partition, answer in sorted(self._answers.items()):
             if isinstance(answer, RaftlineError):
                 self._exchange.fail(answer)
                 return
             pages.append([self._row(partition, message) for message in answer["messages"]])
+            complete = complete and answer["complete"]
             if answer["after"] >= 0:
                 more[partition] = answer["after"]
         # Each partition's rows stay in their order, so that a page ends at one offset in each.
@@ -376,7 +378,8 @@ class _Found:
             if row["partition"] in cut:
                 more[row["partition"]] = row["offset"]
         following = ",".join(f"{partition}:{after}" for partition, after in sorted(more.items()))
-        self._exchange.json({"messages": rows, "next": following or None})
+        page: Answer = {"messages": rows, "next": following or None, "complete": complete}
+        self._exchange.json(page)
 
     def _row(self, partition: int, message: Answer) -> Answer:
         key = message["key"]
