@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from raftline.gateways.ports import Calls
 from raftline.model.errors import NotReady, RaftlineError, TopicExists, UnknownTopic
+from raftline.model.tasks import TASK_TOPIC, TASK_TOPIC_SETTINGS
 from raftline.node.ports import Clock
 
 LOOK_AGAIN_MS = 10
@@ -43,7 +44,7 @@ class TopicFinder:
                 else:
                     self._again(topic, keys, deadline_ms, done)
 
-            self._calls.command("topic.create", {"name": topic}, timeout_ms, created)
+            self._calls.command("topic.create", _new(topic), timeout_ms, created)
 
     def _try(self, topic: str, keys: Sequence[bytes | None]) -> "list[int] | RaftlineError | None":
         """Return the partitions, a refusal, or None if there is no such topic."""
@@ -69,3 +70,10 @@ class TopicFinder:
             self._clock.call_later(
                 LOOK_AGAIN_MS, lambda: self._again(topic, keys, deadline_ms, done)
             )
+
+
+def _new(topic: str) -> dict[str, object]:
+    """Return what a topic is created with that nobody described."""
+    if topic == TASK_TOPIC:
+        return {"name": topic, "settings": dict(TASK_TOPIC_SETTINGS)}
+    return {"name": topic}

@@ -42,7 +42,6 @@ from raftline.model.errors import (
     LeaseLost,
     OverLimit,
     RaftlineError,
-    TopicExists,
     UnknownMessage,
 )
 from raftline.model.limits import (
@@ -61,7 +60,6 @@ from raftline.model.tasks import (
     TASK_RETRIES_HEADER,
     TASK_RETRIES_MAX,
     TASK_TOPIC,
-    TASK_TOPIC_SETTINGS,
     TASK_TYPE_CHARS_MAX,
     TASK_TYPE_HEADER,
 )
@@ -188,12 +186,13 @@ class DqueueRoutes:
             status = 200 if result.duplicate is True else 201
             self._show(exchange, request, result.id, status)
 
-        def publish() -> None:
+        def publish(_: "list[int]") -> None:
             self._messages.publish_items(
                 exchange, TASK_TOPIC, [item], request.timeout_ms, PARTITION, finish=stored
             )
 
-        self._with_topic(exchange, request.timeout_ms, publish)
+        # The topic first: it has settings of its own.
+        self._messages.choose(TASK_TOPIC, [None], request.timeout_ms, exchange.then(publish))
 
     def _item(self, body: NewTask) -> NewItem:
         """Return the message of a task. Raises RaftlineError."""
@@ -217,21 +216,6 @@ class DqueueRoutes:
             deliver_at=body.run_at,
             dedup_key=body.idempotency_key or None,
         )
-
-    def _with_topic(self, exchange: Exchange, timeout_ms: int, then: Callable[[], None]) -> None:
-        """Have the topic there, with room for every task's own number of retries."""
-        if self._has_topic():
-            then()
-            return
-
-        def created(answer: dict[str, object] | RaftlineError) -> None:
-            if isinstance(answer, RaftlineError) and not isinstance(answer, TopicExists):
-                exchange.fail(answer)
-            else:
-                exchange.guard(then)
-
-        arguments: dict[str, object] = {"name": TASK_TOPIC, "settings": dict(TASK_TOPIC_SETTINGS)}
-        self._calls.command("topic.create", arguments, timeout_ms, created)
 
     def _has_topic(self) -> bool:
         return any(row.name == TASK_TOPIC for row in self._calls.catalog().topics)
