@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from raftline import __version__
-from raftline.cli import exits
-from raftline.cli.cluster import commands as cluster_commands
+from raftline.cli import cluster, dlq, exits, group, message, scheduled, topic
+from raftline.cli.consume import consume
 from raftline.cli.flags import globals_first, one_form
 from raftline.cli.local import down, up
-from raftline.cli.messages import consume, produce
+from raftline.cli.produce import produce
 from raftline.cli.session import Session
-from raftline.cli.topic import commands as topic_commands
+from raftline.cli.trace import trace
 from raftline.client.caller import DEFAULT_SERVER
 from raftline.config.quantities import parse_duration_ms
 from raftline.model.errors import RaftlineError
@@ -22,17 +22,14 @@ SERVER_VARIABLE = "RAFTLINE_SERVER"
 
 app = typer.Typer(
     name="raftline",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="A durable, replicated log that is also a work queue.",
 )
-app.add_typer(topic_commands, name="topic")
-app.add_typer(cluster_commands, name="cluster")
-app.command()(up)
-app.command()(down)
-app.command()(produce)
-app.command()(consume)
+for command in (up, down, produce, consume, trace):
+    app.command()(command)
+for part in (topic, group, message, scheduled, dlq, cluster):
+    app.add_typer(part.commands, name=part.__name__.rpartition(".")[2])
 
 
 @app.command(add_help_option=False)

@@ -1,4 +1,4 @@
-"""Moments as people write them: RFC 3339, a date, ``now``, or a time ago (``-1h``).
+"""Moments as people write them: RFC 3339, a date, ``now``, a time ago (``-1h``) or ahead (``+1h``).
 
 A moment without a zone is UTC.
 """
@@ -19,6 +19,8 @@ def parse_time_ms(text: str, *, now_ms: int) -> int:
         return now_ms
     if text.startswith("-") and not text[1:].isdigit():
         return now_ms - parse_duration_ms(text[1:])
+    if text.startswith("+"):
+        return now_ms + parse_duration_ms(text[1:])
     if text.isdigit() and len(text) > 8:
         return int(text)  # already Unix milliseconds
     try:

@@ -1,0 +1,169 @@
+"""``raftline consume``: read messages, for oneself or as a worker of a group.
+
+Without a group nothing is settled or removed: it is a look at the log. With a group each message is
+leased, printed and acked; a start (``--from-…``) resets the group first, so the same command
+replays the same messages again. A window of time is exact either way: what is outside is not
+printed, and stays with the group.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from raftline.cli import words
+from raftline.cli.session import Session
+from raftline.cli.work import Window, Work
+from raftline.client import clock
+from raftline.client.client import Client
+from raftline.client.messages import Message, to_json
+from raftline.model.errors import Conflict
+
+READ_MAX = 1000
+FOLLOW_WAIT_MS = 5_000
+FOLLOW_PAUSE_MS = 100
+
+
+def consume(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(help="name of the topic")],
+    group: Annotated[str, typer.Option("--group", "-g", help="lease, print and ack")] = "",
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="only this one")
+    ] = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="from the oldest message kept")
+    ] = False,
+    from_latest: Annotated[bool, typer.Option("--from-latest", help="only what comes")] = False,
+    from_offset: Annotated[
+        int | None, typer.Option("--from-offset", "--offset", min=0, help="from this offset")
+    ] = None,
+    from_time: Annotated[str, typer.Option(help="RFC 3339, a date, or -1h")] = "",
+    to_time: Annotated[str, typer.Option(help="up to, and not including, this time")] = "",
+    from_snapshot: Annotated[str, typer.Option(help="from the archive (not built yet)")] = "",
+    include_deleted: Annotated[
+        bool, typer.Option("--include-deleted", help="with --from-snapshot")
+    ] = False,
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="at most so many")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="wait for more")] = False,
+    lease: Annotated[str, typer.Option(help="time to print and ack (the topic's)")] = "",
+    member: Annotated[str, typer.Option(help="this worker's name in timelines")] = "",
+) -> int:
+    """Print messages: one a line, or one JSON object a line with --json.
+
+    Without --group the log is read from the beginning (with --follow: only what comes) and nothing
+    changes. With --group each message is acked after it is printed. Ends when nothing is left,
+    unless --follow.
+
+    For example:
+
+      raftline consume orders --from-beginning -n 10
+      raftline consume orders --group processors
+      raftline consume orders --group replay --from-time 2026-01-14 --to-time 2026-01-15
+      raftline consume orders --from-time -1h --json --follow
+    """
+    session: Session = context.obj
+    words.only_one(
+        from_beginning=from_beginning,
+        from_latest=from_latest,
+        from_offset=from_offset is not None,
+        from_time=from_time,
+        from_snapshot=from_snapshot,
+    )
+    if follow and to_time:
+        raise typer.BadParameter("--follow has no end, --to-time is one: give one of them")
+    if from_snapshot or include_deleted:
+        raise Conflict(
+            "there is no archive to read deleted messages from: the pipeline is not built yet",
+            "--from-time reads everything the log still holds",
+        )
+    window = Window(
+        words.moment_ms(from_time, "--from-time"), words.moment_ms(to_time, "--to-time")
+    )
+    if group:
+        work = Work(session, topic, group, partition, member, words.duration_ms(lease, "--lease"))
+        start = "earliest" if from_beginning else "latest" if from_latest else from_offset
+        return work.run(window, start, count, follow=follow)
+    client = session.client
+    is_new_only = from_latest or (
+        follow and not (from_beginning or from_time or from_offset is not None)
+    )
+    starts = {
+        number: _start(client, topic, number, from_offset, window.from_ms, new_only=is_new_only)
+        for number in partitions_of(client, topic, partition)
+    }
+    messages = _follow(client, topic, starts) if follow else drain(client, topic, starts)
+    _print_all(session, window, messages, count)
+    return 0
+
+
+def partitions_of(client: Client, topic: str, partition: int | None) -> list[int]:
+    """Return the partition asked for, or all."""
+    if partition is not None:
+        return [partition]
+    return [row["partition"] for row in client.topic(topic)["partitions"]]
+
+
+def drain(client: Client, topic: str, starts: dict[int, int]) -> Iterator[Message]:
+    """Yield what is there now, partition by partition, each in order."""
+    for partition, start in starts.items():
+        offset, end = start, -1
+        while end < 0 or offset < end:
+            page = client.read(topic, partition, offset, limit=READ_MAX)
+            end = page.commit_end if end < 0 else end
+            yield from (message for message in page.messages if message.offset < end)
+            if page.next_offset <= offset:
+                break
+            offset = page.next_offset
+
+
+def print_message(session: Session, message: Message) -> None:
+    """Print the value as it is, or everything as JSON."""
+    if session.json:
+        sys.stdout.write(json.dumps(to_json(message), ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write((message.value or b"") + b"\n")
+    sys.stdout.flush()
+
+
+def _print_all(session: Session, window: Window, messages: Iterator[Message], count: int) -> None:
+    seen = 0
+    for message in messages:
+        if window.holds(message.timestamp_ms):
+            print_message(session, message)
+            seen += 1
+            if seen == count:
+                break
+
+
+def _start(
+    client: Client,
+    topic: str,
+    partition: int,
+    offset: int | None,
+    from_ms: int | None,
+    *,
+    new_only: bool,
+) -> int:
+    if offset is not None:
+        return offset
+    found, commit_end = client.look_up_time(topic, partition, from_ms or 0)
+    return commit_end if new_only or found < 0 else found
+
+
+def _follow(client: Client, topic: str, starts: dict[int, int]) -> Iterator[Message]:
+    """Yield what is there and what comes, for ever. One partition is waited for at the node."""
+    offsets = dict(starts)
+    wait_ms = FOLLOW_WAIT_MS if len(offsets) == 1 else 0
+    while True:
+        came = False
+        for partition, offset in list(offsets.items()):
+            page = client.read(topic, partition, offset, limit=READ_MAX, wait_ms=wait_ms)
+            yield from page.messages
+            came = came or bool(page.messages)
+            offsets[partition] = page.next_offset
+        if not came and not wait_ms:
+            clock.pause(FOLLOW_PAUSE_MS)
