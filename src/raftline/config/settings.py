@@ -251,6 +251,24 @@ class LogOutputSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     format: Annotated[
         Literal["json", "console"], Meta(description="one JSON object a line, or text for people")
     ] = "json"
+    requests: Annotated[
+        bool, Meta(description="write a line for every request to the HTTP port")
+    ] = False
+    slow_request_ms: Annotated[
+        int, Meta(ge=0, description="warn of requests without an answer for so long; 0: never")
+    ] = 5_000
+
+
+class TelemetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Traces across systems (OpenTelemetry). Metrics are always at /metrics."""
+
+    otlp_endpoint: Annotated[
+        str,
+        Meta(
+            pattern=r"^(https?://[^/\s]+(/\S*)?)?$",
+            description="http://host:port of an OTLP collector that is sent spans; empty: none",
+        ),
+    ] = ""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -265,3 +283,4 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delivery: DeliverySettings = DeliverySettings()
     limits: LimitSettings = LimitSettings()
     log_output: LogOutputSettings = LogOutputSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
