@@ -171,7 +171,7 @@ class DeliveryRoutes:
             if raw:
                 _send_raw(exchange, received)
             else:
-                exchange.json({"messages": self._items(topic, group, received)})
+                exchange.json({"messages": self.items(topic, group, received)})
 
         self._calls.receive(
             topic,
@@ -189,7 +189,8 @@ class DeliveryRoutes:
             is_wanted=exchange.is_wanted,
         )
 
-    def _items(self, topic: str, group: str, received: Received) -> list[Delivered]:
+    def items(self, topic: str, group: str, received: Received) -> list[Delivered]:
+        """Return what was received, each message with its token."""
         spans, partition = received.spans, received.partition
         messages = iter(self._opened.pick(topic, partition, received.batches, spans))
         items: list[Delivered] = []

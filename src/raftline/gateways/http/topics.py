@@ -10,17 +10,43 @@ from raftline.gateways.ports import Calls
 from raftline.gateways.topic_finder import TopicFinder
 from raftline.model.calls import TopicRow
 from raftline.model.errors import InvalidArgument, UnknownTopic
+from raftline.model.settings import effective
 
 Setting = str | int | bool
 
 
 class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a create. What is left out has the cluster's default."""
+    """The body of a create. What is left out has the cluster's default.
+
+    The same things in other queues' spelling are ``numberOfPartitions``, ``replicationFactor`` (who
+    writes so expects keys to be hashed by crc32) and ``retention_hours``.
+    """
 
     name: str
     num_partitions: int | None = None
     replication_factor: int | None = None
     settings: dict[str, Setting] = {}
+    numberOfPartitions: int | None = None  # noqa: N815
+    replicationFactor: int | None = None  # noqa: N815
+    retention_hours: int | None = None
+
+    def arguments(self) -> dict[str, object]:
+        """Return what the node is asked for. Raises InvalidArgument."""
+        settings = dict(self.settings)
+        if self.numberOfPartitions is not None or self.replicationFactor is not None:
+            settings.setdefault("partitioner", "crc32")
+        if self.retention_hours is not None:
+            settings.setdefault("retention_ms", f"{self.retention_hours}h")
+        found: dict[str, object] = {"name": self.name, "settings": settings}
+        names = ("num_partitions", "numberOfPartitions")
+        partitions = _one_of(names, self.num_partitions, self.numberOfPartitions)
+        if partitions is not None:
+            found["partitions"] = partitions
+        names = ("replication_factor", "replicationFactor")
+        replicas = _one_of(names, self.replication_factor, self.replicationFactor)
+        if replicas is not None:
+            found["replication_factor"] = replicas
+        return found
 
 
 class ChangedTopic(msgspec.Struct, forbid_unknown_fields=True):
@@ -57,22 +83,16 @@ class TopicRoutes:
     def create(self, exchange: Exchange, request: Request) -> None:
         """Create a topic."""
         wanted = decode(request.body, NewTopic, '{"name": "orders", "num_partitions": 6}')
-        arguments: dict[str, object] = {"name": wanted.name, "settings": wanted.settings}
-        if wanted.num_partitions is not None:
-            if wanted.num_partitions < 1:
-                text = f"num_partitions {wanted.num_partitions} is below 1"
-                raise InvalidArgument(text, "leave it out to have the cluster's default")
-            arguments["partitions"] = wanted.num_partitions
-        if wanted.replication_factor is not None:
-            if wanted.replication_factor < 1:
-                text = f"replication_factor {wanted.replication_factor} is below 1"
-                raise InvalidArgument(text, "leave it out to have min(3, nodes)")
-            arguments["replication_factor"] = wanted.replication_factor
 
         def answer(reply: dict[str, object]) -> None:
-            exchange.json({"name": wanted.name, "created": True, **reply}, 201)
+            row = self._row(wanted.name)
+            count = len(row.partitions)
+            told = {"name": row.name, "created": True, **reply, "partitions": count}
+            exchange.json({**told, "Name": row.name, "NumberOfPartitions": count}, 201)
 
-        self._calls.command("topic.create", arguments, request.timeout_ms, exchange.then(answer))
+        self._calls.command(
+            "topic.create", wanted.arguments(), request.timeout_ms, exchange.then(answer)
+        )
 
     def show(self, exchange: Exchange, request: Request) -> None:
         """Show one topic with its settings and partitions."""
@@ -108,7 +128,15 @@ class TopicRoutes:
     def partitions(self, exchange: Exchange, request: Request) -> None:
         """Show where the partitions of a topic live and who leads them."""
         row = self._row(request.topic)
-        exchange.json({"topic": row.name, "partitions": row.partitions})
+        exchange.json(
+            {
+                "topic": row.name,
+                "partitions": row.partitions,
+                "configuredPartitions": len(row.partitions),
+                "partitionKeyStrategy": effective(row.settings)["partitioner"],
+                "activePartitions": [{"id": p.partition} for p in row.partitions if p.leader],
+            }
+        )
 
     def new_producer(self, exchange: Exchange, request: Request) -> None:
         """Give out a producer id, for sends that may be repeated."""
@@ -119,6 +147,17 @@ class TopicRoutes:
             if row.name == name:
                 return row
         raise UnknownTopic(name)
+
+
+def _one_of(names: tuple[str, str], first: int | None, second: int | None) -> int | None:
+    """Return a number that may be spelled in two ways. Raises InvalidArgument."""
+    if first is not None and second is not None and first != second:
+        raise InvalidArgument(f"{names[0]} {first} and {names[1]} {second}", "send one of them")
+    number = second if first is None else first
+    if number is not None and number < 1:
+        text = f"{names[0]} {number} is below 1"
+        raise InvalidArgument(text, "leave it out to have the cluster's default")
+    return number
 
 
 def decode(body: bytes, kind: type[Any], example: str) -> Any:

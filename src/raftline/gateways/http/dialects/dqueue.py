@@ -277,6 +277,7 @@ class DqueueRoutes:
             worker,
             wait_ms + request.timeout_ms,
             exchange.then(answer),
+            is_wanted=exchange.is_wanted,
         )
 
     def _bury(
