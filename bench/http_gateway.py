@@ -20,6 +20,7 @@ from raftline.model.batch import BatchInfo
 from raftline.model.calls import Appended
 from raftline.model.records import seal_batch
 from raftline.node.clock import LoopClock
+from raftline.telemetry.counters import Counters
 from raftline.telemetry.log import no_log
 
 
@@ -27,6 +28,7 @@ class AnswersAtOnce:
     """Calls that cost next to nothing."""
 
     offset = 0
+    counters = Counters()
 
     def append(self, topic, partition, batch, info: BatchInfo, timeout_ms, done) -> None:
         base = self.offset

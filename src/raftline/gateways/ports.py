@@ -26,12 +26,17 @@ from raftline.model.calls import (
 )
 from raftline.model.errors import RaftlineError
 from raftline.model.groups import Answer, GroupList, Request
+from raftline.model.overview import Overview
 from raftline.model.settings import Value
 from raftline.node.counter import always
+from raftline.telemetry.counters import Counters
+from raftline.telemetry.metrics import Board
 
 
 class Calls(Protocol):
     """A node, as gateways see it."""
+
+    counters: Counters  # where gateways count too: ``counters.gateway("http")``
 
     def append(
         self,
@@ -177,6 +182,14 @@ class Calls(Protocol):
 
     def verify(self, timeout_ms: int, done: Callable[[Verified | RaftlineError], None]) -> None:
         """Compare the digests of all replicas of all shards."""
+        ...
+
+    def metrics(self) -> Board:
+        """Return the values of all metrics of this node (no waiting)."""
+        ...
+
+    def overview(self, timeout_ms: int, done: Callable[[Overview], None]) -> None:
+        """Ask all live nodes what they lead; costs no consensus and wakes no shard."""
         ...
 
     def catalog(self) -> CatalogView:

@@ -44,6 +44,7 @@ from raftline.model.errors import (
 )
 from raftline.model.groups import Answer, GroupList, Request
 from raftline.model.ids import ShardId
+from raftline.model.overview import Overview
 from raftline.model.partitioner import partition_of
 from raftline.model.settings import SETTINGS, Value, effective
 from raftline.node.appends import Append, AppendDone, Refuse
@@ -59,6 +60,7 @@ from raftline.node.remote import (
 )
 from raftline.node.replica import Replica
 from raftline.node.router import DEFINITE
+from raftline.telemetry.metrics import Board
 
 if TYPE_CHECKING:
     from raftline.node.node import Node
@@ -585,6 +587,14 @@ class NodeCalls:
     def verify(self, timeout_ms: int, done: Callable[[Verified | RaftlineError], None]) -> None:
         """Compare the digests of all replicas of all shards."""
         self._node.verifier.run(timeout_ms, done)
+
+    def metrics(self) -> Board:
+        """Return the values of all metrics of this node (no waiting)."""
+        return self._node.measures.board()
+
+    def overview(self, timeout_ms: int, done: Callable[[Overview], None]) -> None:
+        """Ask all live nodes what they lead (glances.py)."""
+        self._node.glances.all(timeout_ms, done)
 
     def catalog(self) -> CatalogView:
         """Return this node's view of topics and nodes (no waiting)."""

@@ -28,7 +28,10 @@ from raftline.model.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from raftline.model.overview import NodeGlance, Overview
 from raftline.model.settings import effective
+from raftline.telemetry.counters import Counters
+from raftline.telemetry.metrics import Board
 
 Done = Callable[[Any], None]
 
@@ -45,6 +48,7 @@ class LittleNode:
         self.later: list[tuple[Done, Any]] | None = None
         self.refuse: RaftlineError | None = None
         self.ready = True
+        self.counters = Counters()
         self.hidden = 0  # how many more times a new topic is not seen
         self.dedup: dict[tuple[str, int], Dedup] = {}
         self.sides: list[tuple[str, int, int, SideCar]] = []  # topic, partition, base offset
@@ -222,6 +226,14 @@ class LittleNode:
 
     def verify(self, timeout_ms: int, done: Done) -> None:
         self._answer(done, Verified(True, ()))
+
+    def metrics(self) -> Board:
+        board = Board()
+        board.put("raftline_ready", int(self.ready))
+        return board
+
+    def overview(self, timeout_ms: int, done: Done) -> None:
+        self._answer(done, Overview([NodeGlance(1)], []))
 
     def _nodes(self) -> tuple[NodeRow, ...]:
         return (

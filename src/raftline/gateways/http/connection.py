@@ -19,7 +19,6 @@ Costs
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,12 +30,15 @@ from raftline.gateways.http.head import HEAD_BYTES_MAX, LENGTH_DIGITS_MAX, Refus
 from raftline.model.errors import InvalidArgument, RaftlineError
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from raftline.gateways.http.server import HttpServer
 
 EXCHANGE_BYTES = 512  # what a request weighs besides its body
 JOIN_BYTES_MAX = 64 << 10
 UNSENT_BYTES_HIGH = 1 << 20
 LAST_BYTES_MAX = 1 << 10  # of a head that is kept for comparison
+NEVER_TICK = 1 << 60
 _DIGITS = b"0123456789"
 _HEAD_END = b"\r\n\r\n"
 
@@ -44,7 +46,7 @@ _HEAD_END = b"\r\n\r\n"
 class Known:
     """A parsed head: what to run, and how the body comes."""
 
-    __slots__ = ("chunked", "close", "expects", "head_only", "length", "run")
+    __slots__ = ("chunked", "close", "expects", "head_only", "label", "length", "run", "waits")
 
     def __init__(self, run: "Run", *, length: int, chunked: bool = False) -> None:
         self.run = run
@@ -53,18 +55,20 @@ class Known:
         self.close = False
         self.expects = False
         self.head_only = False
+        self.label = ""  # what people know the request by
+        self.waits = False  # its answer may be long in coming: it waits for messages
 
 
 class Exchange:
     """One request and the reply it will get."""
 
-    __slots__ = ("_connection", "close", "cost", "head_only", "reply")
+    __slots__ = ("_connection", "close", "cost", "known", "reply")
 
     def __init__(self, connection: "HttpConnection", known: Known, cost: int) -> None:
         """Enter the request into its connection's order. H1, H2."""
         self._connection = connection
         self.close = known.close
-        self.head_only = known.head_only
+        self.known = known
         self.cost = cost
         self.reply: tuple[bytes, ...] | bytes | None = None
         connection.exchanges.append(self)
@@ -81,7 +85,7 @@ class Exchange:
         if self.close:
             extra += "Connection: close\r\n"
         head = replies.head(status, content_type, len(body), extra)
-        self.finish((head,) if self.head_only else (head, body))
+        self.finish((head,) if self.known.head_only else (head, body))
 
     def json(self, body: Any, status: int = 200) -> None:
         """Answer with a value as JSON."""
@@ -93,6 +97,7 @@ class Exchange:
 
     def fail(self, error: RaftlineError, extra: str = "") -> None:
         """Answer with a refusal."""
+        self._connection.server.counts.refuse(error.code)
         status, body = replies.error_reply(error)
         self.send(body, status, extra=extra)
 
@@ -134,6 +139,10 @@ class Exchange:
         """Say whether somebody still waits for the reply, as far as one can tell."""
         return not self._connection.has_left
 
+    def count_refused(self, code: str) -> None:
+        """Count a part of the request that was refused, where the reply has others."""
+        self._connection.server.counts.refuse(code)
+
     def weigh(self, reply_bytes: int) -> None:
         """Count a reply that may become this long against the connection's bound. H2."""
         self.cost += reply_bytes
@@ -167,6 +176,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         "_stuck",
         "_transport",
         "_walking",
+        "_watched",
+        "_watched_tick",
         "active_tick",
         "exchanges",
         "has_left",
@@ -178,7 +189,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def __init__(self, server: "HttpServer") -> None:
         self.server = server
-        self.exchanges: deque[Exchange] = deque()
+        self.exchanges: deque[Exchange] = server.new_exchanges()
         self.inflight_bytes = 0
         self.has_left = False  # the client hung up, or its half at least
         self.active_tick = server.tick
@@ -204,6 +215,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._lingering = False
         self._stuck = False  # the client does not read
         self._walking = False
+        self._watched: Exchange | None = None  # the oldest request at the last look
+        self._watched_tick = 0
 
     # -- the loop's calls
 
@@ -286,6 +299,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         exchanges = self.exchanges
         out: list[bytes] = []
         cost = 0
+        before = len(exchanges)
         while exchanges:
             exchange = exchanges[0]
             reply = exchange.reply
@@ -301,6 +315,7 @@ class HttpConnection(asyncio.BufferedProtocol):
                 self._ended = True
                 exchanges.clear()
         self.inflight_bytes -= cost
+        self.server.counts.requests += before - len(exchanges)
         return out
 
     def _end_well(self, transport: asyncio.Transport) -> None:
@@ -324,6 +339,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None:
             return
+        if self.exchanges:
+            self._watch_oldest(tick)
         begun = self.partial_tick if self._chunks is None else self._chunks_tick
         if self._lingering:
             if tick - begun > self.server.linger_ticks_max:
@@ -335,6 +352,15 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._refuse(Refused(408, "the request did not arrive in time"))
         elif not self.exchanges and tick - self.active_tick > self.server.idle_ticks_max:
             transport.close()
+
+    def _watch_oldest(self, tick: int) -> None:
+        """Say so when the same request is the oldest for too long."""
+        oldest = self.exchanges[0]
+        if oldest is not self._watched:
+            self._watched, self._watched_tick = oldest, tick
+        elif self.server.is_slow(oldest.known, tick - self._watched_tick):
+            self._watched_tick = NEVER_TICK  # once a request
+            self.server.say_slow(oldest.known, self.exchanges)
 
     # -- requests
 
@@ -445,8 +471,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         known = Known(_never, length=0)
         known.close = True
         exchange = Exchange(self, known, EXCHANGE_BYTES)
+        known.label = "a request that does not parse"
         error = InvalidArgument(str(refusal), "send HTTP/1.1 as RFC 9112 has it")
         body = msgspec.json.encode({"error": replies.error_body(error)})
+        self.server.counts.refuse(error.code)
         exchange.send(body, refusal.status)
 
     # -- the bytes of a request that is not whole

@@ -10,6 +10,7 @@ from raftline.gateways.http.deliveries import DeliveryRoutes
 from raftline.gateways.http.dialects.dqueue import DqueueRoutes
 from raftline.gateways.http.groups import GroupRoutes
 from raftline.gateways.http.messages import MessageRoutes
+from raftline.gateways.http.metrics import MetricRoutes
 from raftline.gateways.http.openapi import OpenApiRoutes
 from raftline.gateways.http.routes import Router
 from raftline.gateways.http.scheduled import ScheduledRoutes
@@ -54,6 +55,7 @@ class HttpGateway:
         GroupRoutes(clock, calls, reply_bytes_max=limits.reply_bytes_max).add_to(router)
         TopicRoutes(calls, finder).add_to(router)
         ClusterRoutes(calls).add_to(router)
+        MetricRoutes(calls).add_to(router)
         DqueueRoutes(calls, messages, max_retries=settings.delivery.retries_max).add_to(router)
         OpenApiRoutes(router).add_to(router)
         self.server = HttpServer(
@@ -63,6 +65,9 @@ class HttpGateway:
             connections_max=limits.connections_max,
             request_bytes_max=limits.request_bytes_max,
             inflight_bytes_max=limits.connection_bytes_max,
+            counts=calls.counters.gateway("http"),
+            slow_request_ms=settings.log_output.slow_request_ms,
+            says_requests=settings.log_output.requests,
         )
 
     async def start(self, listener: socket.socket) -> None:

@@ -49,6 +49,10 @@ class Publication(SharedPublication):
 
     def _answer(self, results: list[Result], error: RaftlineError | None) -> None:
         body: dict[str, Any] = {"results": results}
+        if error is not None:
+            for result in results:
+                if result.error is not None:
+                    self._exchange.count_refused(result.error["code"])
         if error is None or any(result.error is None for result in results):
             self._exchange.json(body)
         else:

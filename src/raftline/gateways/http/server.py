@@ -13,12 +13,13 @@ Bounds
 import asyncio
 import socket
 import traceback
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sized
 
 import msgspec
 
 from raftline.gateways.http import replies
-from raftline.gateways.http.connection import HttpConnection, Known, Run
+from raftline.gateways.http.connection import Exchange, HttpConnection, Known, Run
 from raftline.gateways.http.head import (
     HEAD_BYTES_MAX,
     Fields,
@@ -27,7 +28,10 @@ from raftline.gateways.http.head import (
     check,
     is_closing,
 )
+from raftline.gateways.http.request_log import LoggedExchanges
 from raftline.model.errors import Internal, OverLimit, RaftlineError
+from raftline.model.limits import WAIT_MS_MAX
+from raftline.telemetry.counters import GatewayCounts
 from raftline.telemetry.log import LogEvent
 from raftline.transport.frames import BUFFER_BYTES, BufferPool
 
@@ -37,6 +41,10 @@ TICK_MS = 1_000
 IDLE_TICKS_MAX = 120
 REQUEST_TICKS_MAX = 60  # for a request to arrive whole, and for a client to read its replies
 LINGER_TICKS_MAX = 2
+WAIT_TICKS_MAX = WAIT_MS_MAX // TICK_MS
+LABEL_CHARS_MAX = 200
+# The ends of paths whose answer waits for messages, where it may: no wonder that it is long.
+WAITING = ("/messages", "/receive", "/poll", "/consume", "/lease", "/receiveMessage")
 
 Route = Callable[[RequestLine, Fields], Run]
 
@@ -54,7 +62,10 @@ class HttpServer:
         "_loop",
         "_reports",
         "_route",
+        "_says_requests",
+        "_slow_ticks",
         "_timer",
+        "counts",
         "idle_ticks_max",
         "inflight_bytes_max",
         "linger_ticks_max",
@@ -77,7 +88,13 @@ class HttpServer:
         connections_max: int,
         request_bytes_max: int,
         inflight_bytes_max: int,
+        counts: GatewayCounts | None = None,
+        slow_request_ms: int = 0,
+        says_requests: bool = False,
     ) -> None:
+        self.counts = counts or GatewayCounts()
+        self._slow_ticks = -(-slow_request_ms // TICK_MS)  # 0: none is too slow
+        self._says_requests = says_requests
         self._loop = loop
         self._route = route
         self._log = log
@@ -134,15 +151,18 @@ class HttpServer:
         if len(self._connections) >= self._connections_max:
             return False
         self._connections[connection] = None
+        self.counts.connections = len(self._connections)
         return True
 
     def forget(self, connection: HttpConnection) -> None:
         """Count ``connection`` out."""
         self._connections.pop(connection, None)
+        self.counts.connections = len(self._connections)
 
     def full_reply(self) -> bytes:
         """Return what a client hears that is one too many."""
         error = OverLimit("connections", self._connections_max + 1, self._connections_max)
+        self.counts.refuse(error.code)
         body = msgspec.json.encode({"error": replies.error_body(error)})
         return replies.head(503, replies.JSON, len(body), "Connection: close\r\n") + body
 
@@ -168,9 +188,25 @@ class HttpServer:
         known.close = is_closing(line, fields)
         known.expects = fields.expects
         known.head_only = line.method == "HEAD"
+        known.label = f"{line.method} {line.path[:LABEL_CHARS_MAX]}"
+        known.waits = _may_wait(line)
         if len(block) <= KNOWN_BYTES_MAX and not line.query:
             self._remember(block, known)
         return known
+
+    def new_exchanges(self) -> "deque[Exchange]":
+        """Return where a connection keeps its requests in work."""
+        return LoggedExchanges(self._log, self._loop.time) if self._says_requests else deque()
+
+    def is_slow(self, known: Known, ticks: int) -> bool:
+        """Say whether a request without an answer for so long is worth a warning."""
+        limit = self._slow_ticks + (WAIT_TICKS_MAX if known.waits else 0)
+        return bool(self._slow_ticks) and ticks >= limit
+
+    def say_slow(self, known: Known, in_work: Sized) -> None:
+        """Warn of a request that has no answer yet."""
+        self.counts.slow += 1
+        self._log("warning", "request.slow", request=known.label, in_work=len(in_work))
 
     def report(self, error: Exception) -> RaftlineError:
         """Log a bug; return what the client is told: a number to find it by."""
@@ -211,6 +247,11 @@ class HttpServer:
         self.tick += 1
         for connection in list(self._connections):
             connection.watch(self.tick)
+
+
+def _may_wait(line: RequestLine) -> bool:
+    path = line.path.rstrip("/")
+    return path.endswith(WAITING) and (line.method == "GET" or not path.endswith("/messages"))
 
 
 def _make_place(cache: dict[bytes, Known] | dict[bytes, Fields]) -> None:
