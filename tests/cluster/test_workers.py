@@ -35,7 +35,8 @@ class Size(msgspec.Struct, frozen=True):
     """How much of it."""
 
     messages: int
-    worker_kills: int  # at least
+    worker_kills: int  # at least, and no more than
+    worker_kills_max: int
     leader_kills: int
     work_s: float  # what one message takes a worker
     seconds_max: float
@@ -192,8 +193,8 @@ def check(steps: dict[Message, list[Step]], rows: list[dict[str, Any]], crew: Cr
 @pytest.mark.parametrize(
     "size",
     [
-        pytest.param(Size(3_000, 2, 1, 0.008, 60), id="small"),
-        pytest.param(Size(50_000, 20, 3, 0.002, 280), id="50000", marks=pytest.mark.full),
+        pytest.param(Size(3_000, 2, 4, 1, 0.008, 60), id="small"),
+        pytest.param(Size(50_000, 20, 300, 3, 0.002, 280), id="50000", marks=pytest.mark.full),
     ],
 )
 def test_workers_and_leaders_die_and_every_message_is_settled_once(
@@ -219,7 +220,8 @@ def test_workers_and_leaders_die_and_every_message_is_settled_once(
         time.sleep(max(0.0, began + turn + 1 - time.monotonic()))
         turn += 1
         crew.assert_alive()
-        crew.kill_one(rng)
+        if turn <= size.worker_kills_max:
+            crew.kill_one(rng)
         if down:
             rig.restart(down)
             down = ""

@@ -375,11 +375,14 @@ class Desk:
     # ------------------------------------------------------------------ ends
 
     def _tell_ready(self) -> None:
+        """Wake who waits in turn, until nothing is left for its group."""
         waiting, self._waiting_ready = self._waiting_ready, []
+        empty: dict[str, None] = {}
         for name, deadline, call in waiting:
-            if self.waiting_lane(name) is not None:
+            if name not in empty and self.waiting_lane(name) is not None:
                 call()
             else:
+                empty[name] = None
                 self._waiting_ready.append((name, deadline, call))
 
     def expire(self, now_ms: float) -> bool:

@@ -84,6 +84,7 @@ class Desks:
     def __init__(self, node: "Node") -> None:
         self._node = node
         self._turns: dict[str, int] = {}  # by topic: which partition is asked first
+        self._spread = 0  # receives over all partitions that are not answered yet
 
     def serve(self) -> None:
         """Answer other nodes."""
@@ -172,7 +173,7 @@ class Desks:
             done(refusal)
             return
         if partition < 0:
-            SpreadReceive(self._node, self, topic, ask, timeout_ms, done, is_wanted).start()
+            self._receive_spread(topic, ask, timeout_ms, done, is_wanted)
             return
         shard = self._node.locate(topic, partition)
         if isinstance(shard, RaftlineError):
@@ -180,6 +181,26 @@ class Desks:
             return
         ask = msgspec.structs.replace(ask, shard=shard)
         self.receive_shard(ask, timeout_ms, done, is_wanted)
+
+    def _receive_spread(
+        self,
+        topic: str,
+        ask: Receive,
+        timeout_ms: int,
+        done: ReceivedDone,
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        if self._spread >= RECEIVERS_PARKED_MAX:
+            what = "receives that wait on this node"
+            done(OverLimit(what, self._spread, RECEIVERS_PARKED_MAX))
+            return
+        self._spread += 1
+
+        def answered(answer: Received | RaftlineError) -> None:
+            self._spread -= 1
+            done(answer)
+
+        SpreadReceive(self._node, self, topic, ask, timeout_ms, answered, is_wanted).start()
 
     def receive_shard(
         self,

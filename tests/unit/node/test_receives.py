@@ -6,7 +6,8 @@ from raftline.machines.delivery.commands import START_NEXT
 from raftline.machines.partition.side_car import SideCar
 from raftline.model.batch import check_batch
 from raftline.model.calls import Appended, Received
-from raftline.model.errors import NoLeader, RaftlineError, UnknownTopic
+from raftline.model.errors import NoLeader, OverLimit, RaftlineError, UnknownTopic
+from raftline.node import desks
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.little_batches import batch
 from tests.unit.node.whole import answer_of, node, shard_of
@@ -184,3 +185,33 @@ def test_weighted_lanes_leave_none_out(sim: SimCluster) -> None:
 def test_no_such_topic(sim: SimCluster) -> None:
     answer = answer_of(sim, lambda done: ask(sim, done, partition=-1, topic="nope"))
     assert isinstance(answer, UnknownTopic)
+
+
+@pytest.mark.parametrize("partition", [-1, 0])
+def test_only_so_many_wait(
+    sim: SimCluster, partition: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desks, "RECEIVERS_PARKED_MAX", 3)
+    receive(sim, partition=partition)
+    via = leaders(sim)[0]
+    heard: list[Answer] = []
+    for _ in range(5):
+        ask(sim, heard.append, partition=partition, wait_ms=2_000, via=via, count=1)
+    sim.advance("100ms")
+    assert [type(answer) for answer in heard] == [OverLimit, OverLimit]
+    sim.run_until(lambda: len(heard) == 5, "3s")
+    send(sim, 0, b"x")
+    assert offsets(receive(sim, partition=partition, via=via)) == [0]
+
+
+def test_a_message_wakes_one_of_those_who_wait_on_its_node(sim: SimCluster) -> None:
+    via = leaders(sim)[2]
+    receive(sim, partition=-1, via=via)
+    heard: list[Answer] = []
+    for _ in range(50):
+        ask(sim, heard.append, partition=-1, count=1, wait_ms=9_000, via=via)
+    sim.advance("100ms")
+    for at in range(50):
+        sim.append(TOPIC, [b"%d" % at], 2, via=via)
+    sim.run_until(lambda: len(heard) == 50, "2s")
+    assert sorted(o for answer in heard for o in offsets(answer)) == list(range(50))
