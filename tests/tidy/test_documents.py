@@ -72,3 +72,12 @@ def test_the_example_of_settings_is_what_the_code_says(rewrite: bool) -> None:
     if rewrite:
         page.write_text(to_example())
     assert page.read_text() == to_example(), "run: make docs"
+
+
+def test_the_page_of_metrics_is_what_the_code_says(rewrite: bool) -> None:
+    from raftline.telemetry.metrics import to_markdown
+
+    page = ROOT / "docs" / "METRICS.md"
+    if rewrite:
+        page.write_text(to_markdown())
+    assert page.read_text() == to_markdown(), "run: make docs"
