@@ -33,6 +33,7 @@ from raftline.gateways.ports import Calls
 from raftline.model.errors import RaftlineError
 from raftline.node.clock import LoopClock
 from raftline.node.lanes import ThreadLane
+from raftline.server.grpc_start import GrpcStart, hold
 from raftline.server.memory import keep_big_blocks
 from raftline.storage.os_disk import DirectoryInUse, OsDisk
 from raftline.telemetry.log import Log
@@ -82,6 +83,7 @@ def run(settings: Settings, build: Build | None = None) -> int:
         keep_big_blocks()
         for name in ("peer", "http"):
             listeners[name] = _listen(name, getattr(settings.listen, name))
+        listeners["grpc"] = _listen("grpc", settings.listen.grpc, hold)
         disk = _open_disk(settings.node.data_dir)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_Process(settings, disk, listeners, build or _node).run())
@@ -102,6 +104,7 @@ class _Process:
         "_build",
         "_disk",
         "_gateway",
+        "_grpc",
         "_lanes",
         "_listeners",
         "_log",
@@ -134,7 +137,9 @@ class _Process:
             await self._network.start(self._listeners["peer"])
             await self._gateway.start(self._listeners["http"])
             self._settle_down()
+            self._grpc.begin()
             await self._over.wait()
+            await self._grpc.end()
         finally:
             self._take_down()
         return 0
@@ -164,6 +169,7 @@ class _Process:
         self._node.on_refused = self._refused
         self._network.events = self._node
         self._gateway = HttpGateway(loop, clock, self._node, settings, log)
+        self._grpc = GrpcStart(clock, self._node, settings, self._listeners["grpc"], log)
 
     def _start_node(self) -> None:
         data_dir = self._settings.node.data_dir
@@ -227,13 +233,20 @@ class _Process:
         """Take what nobody caught. A bug ends the process; a connection's ends the connection."""
         error = context.get("exception")
         message = str(context.get("message", ""))
-        if error is None or isinstance(error, OSError):
+        if error is None or isinstance(error, OSError) or _is_foreign(context):
             self._log("warning", "loop.error", message=message, error=repr(error))
             return
         where = "".join(traceback.format_exception(error))
         self._log("error", "loop.bug", message=message, error=repr(error), where=where)
         if not isinstance(context.get("protocol"), HttpConnection):
             self._fatal(f"a bug: {error!r}")
+
+
+def _is_foreign(context: dict[str, Any]) -> bool:
+    """Say whether an error is that of a coroutine of gRPC's, about one call of it."""
+    task: Any = context.get("task") or context.get("future")
+    coroutine: Any = task.get_coro() if hasattr(task, "get_coro") else None
+    return type(coroutine).__module__.startswith("_cython")
 
 
 def _node(*parts: Any) -> Program:
@@ -261,9 +274,9 @@ def _check(settings: Settings) -> None:
         raise Refusal("; ".join(wrong), "raftline serve --print-config shows them all", EXIT_USAGE)
 
 
-def _listen(name: str, address: str) -> socket.socket:
+def _listen(name: str, address: str, take: Callable[[str], socket.socket] = bind) -> socket.socket:
     try:
-        return bind(address)
+        return take(address)
     except OSError as error:
         flag = f"--{name}-addr"
         if error.errno == errno.EADDRINUSE:

@@ -1,0 +1,27 @@
+"""Numbers in requests: 0 is what a client leaves out, so it means the default."""
+
+from raftline.model.errors import InvalidArgument, OverLimit
+
+
+def bounded(name: str, value: int, default: int, low: int, high: int) -> int:
+    """Return a number in ``[low, high]``; the default for 0. Raises InvalidArgument."""
+    if value == 0:
+        return default
+    if not low <= value <= high:
+        raise InvalidArgument(f"{name}={value} is out of bounds", f"allowed is {low} to {high}")
+    return value
+
+
+def short(what: str, text: str, chars_max: int) -> str:
+    """Return a text that is not too long. Raises OverLimit."""
+    if len(text) > chars_max:
+        raise OverLimit(f"characters of {what}", len(text), chars_max)
+    return text
+
+
+def counted(what: str, count: int, count_max: int) -> None:
+    """Refuse none and too many. Raises InvalidArgument, OverLimit."""
+    if not count:
+        raise InvalidArgument(f"there are no {what}", "send at least one")
+    if count > count_max:
+        raise OverLimit(f"{what} in one request", count, count_max)

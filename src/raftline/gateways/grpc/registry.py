@@ -1,0 +1,167 @@
+"""From a service in a descriptor to the methods that serve it.
+
+A method ``ReceiveStream`` of the service is the coroutine ``receive_stream`` of its class. Unary
+ones take (request, call) and return the reply; streaming ones take (request or requests, call,
+send) and send replies one by one.
+
+Rules
+    R1  Nothing a caller sends ends a call other than with a status of the error table, and no call
+        ends more than itself: bytes that are no request are refused like any other mistake.
+    R2  Requests being worked on weigh at most ``inflight_bytes_max`` together; more are refused.
+    R3  A caller that does not read for ``WRITE_S_MAX`` is let go of.
+"""
+
+import asyncio
+import re
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from raftline.gateways.grpc.calling import Call, status_of
+from raftline.model.errors import Internal, InvalidArgument, OverLimit, RaftlineError
+from raftline.telemetry.log import LogEvent
+
+WRITE_S_MAX = 30.0
+
+Send = Callable[[Any], Awaitable[None]]
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+class Arrived:
+    """A request as it came: decoded, or why not."""
+
+    __slots__ = ("problem", "request", "size")
+
+    def __init__(self, request: Any, problem: str, size: int) -> None:
+        self.request = request
+        self.problem = problem
+        self.size = size
+
+    def checked(self) -> Any:
+        """Return the request. Raises InvalidArgument."""
+        if self.problem:
+            raise InvalidArgument(self.problem, "the contract is in proto/; reflection is on")
+        return self.request
+
+
+class Registry:
+    """Makes handlers; knows what is being worked on."""
+
+    __slots__ = ("_inflight_bytes", "_inflight_bytes_max", "_log", "_timeout_ms", "handlers")
+
+    def __init__(self, log: LogEvent, *, timeout_ms: int, inflight_bytes_max: int) -> None:
+        self.handlers: dict[str, Any] = {}  # by the service's full name
+        self._log = log
+        self._timeout_ms = timeout_ms
+        self._inflight_bytes_max = inflight_bytes_max
+        self._inflight_bytes = 0
+
+    def add(self, service: ServiceDescriptor, implementation: object) -> None:
+        """Let ``implementation`` serve a service."""
+        methods = {
+            method.name: self._handler(method, getattr(implementation, method_name(method.name)))
+            for method in service.methods
+        }
+        handler = grpc.method_handlers_generic_handler(service.full_name, methods)
+        self.handlers[service.full_name] = handler
+
+    def _handler(self, method: MethodDescriptor, serve: Callable[..., Awaitable[Any]]) -> Any:
+        decode = _decoder(GetMessageClass(method.input_type))
+        reads, writes = method.client_streaming, method.server_streaming
+        if not reads and not writes:
+            return grpc.unary_unary_rpc_method_handler(self._unary(serve), decode, _encode)
+        assert writes, "a stream of requests has a stream of replies"
+        stream = self._stream(serve, reads=reads)
+        if reads:
+            return grpc.stream_stream_rpc_method_handler(stream, decode, _encode)
+        return grpc.unary_stream_rpc_method_handler(stream, decode, _encode)
+
+    def _unary(self, serve: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def handle(arrived: Arrived, context: Any) -> Any:
+            call = Call(context, self._timeout_ms)
+            self._inflight_bytes += arrived.size
+            try:
+                self._check_room(arrived.size)
+                return await serve(arrived.checked(), call)
+            except grpc.aio.AbortError:
+                raise  # a status is on its way
+            except RaftlineError as error:
+                refusal = error
+            except Exception as error:  # noqa: BLE001 - the border of the gateway
+                refusal = self._report(error)
+            finally:
+                call.is_over = True
+                self._inflight_bytes -= arrived.size
+            return await context.abort(*status_of(refusal))
+
+        return handle
+
+    def _stream(
+        self, serve: Callable[..., Awaitable[None]], *, reads: bool
+    ) -> Callable[..., Awaitable[None]]:
+        async def handle(came: Any, context: Any) -> None:
+            call = Call(context, self._timeout_ms)
+
+            async def send(reply: Any) -> None:
+                async with asyncio.timeout(WRITE_S_MAX):  # R3
+                    await context.write(reply)
+
+            try:
+                await serve(_requests(came) if reads else came.checked(), call, send)
+            except grpc.aio.AbortError:
+                raise  # a status is on its way
+            except RaftlineError as error:
+                refusal = error
+            except TimeoutError:
+                refusal = OverLimit("seconds a reply may wait to be read", 0, int(WRITE_S_MAX))
+            except Exception as error:  # noqa: BLE001 - the border of the gateway
+                refusal = self._report(error)
+            else:
+                return
+            finally:
+                call.is_over = True
+            await context.abort(*status_of(refusal))
+
+        return handle
+
+    def _check_room(self, size: int) -> None:
+        if self._inflight_bytes > max(self._inflight_bytes_max, size):  # R2: one always fits
+            asked, limit = self._inflight_bytes, self._inflight_bytes_max
+            raise OverLimit("bytes of gRPC requests in work", asked, limit)
+
+    def _report(self, error: Exception) -> RaftlineError:
+        """Note a bug; the caller learns no more than that it is one."""
+        where = "".join(traceback.format_exception(error))
+        self._log("error", "grpc.bug", error=repr(error), where=where)
+        return Internal(type(error).__name__)
+
+
+def method_name(name: str) -> str:
+    """Return the coroutine that serves a method."""
+    return _WORD.sub("_", name).lower()
+
+
+async def _requests(came: AsyncIterator[Arrived]) -> AsyncIterator[Any]:
+    async for arrived in came:
+        yield arrived.checked()
+
+
+def _decoder(kind: type[Message]) -> Callable[[bytes], Arrived]:
+    def decode(raw: bytes) -> Arrived:
+        try:
+            return Arrived(kind.FromString(raw), "", len(raw))
+        except (DecodeError, ValueError) as error:
+            name = kind.DESCRIPTOR.full_name
+            return Arrived(None, f"{len(raw)} bytes are no {name}: {error}"[:300], len(raw))
+
+    return decode
+
+
+def _encode(reply: Message) -> bytes:
+    return reply.SerializeToString()
