@@ -187,7 +187,8 @@ def refuse_to_forward() -> Generator[None]:
     from raftline.node.calls import NodeCalls
 
     def elsewhere(self: Any, topic: str, partition: int, *words: Any) -> None:
-        words[-1](NotLeader(f"{topic}/{partition}"))
+        done = words[-2]  # before the side car
+        done(NotLeader(f"{topic}/{partition}"))
 
     real = NodeCalls._append_elsewhere
 
