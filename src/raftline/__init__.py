@@ -1,3 +1,32 @@
-"""Raftline: a durable, replicated log that is also a work queue."""
+"""Raftline: a durable, replicated log that is also a work queue.
+
+``connect`` and ``connect_async`` are the clients, ``App`` runs tasks. They load on first use: a
+node needs none of them.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raftline.client.line import Line, Message, Sending, connect
+    from raftline.model.errors import RaftlineError
 
 __version__ = "0.1.0"
+
+__all__ = ["Line", "Message", "RaftlineError", "Sending", "__version__", "connect"]
+
+_PLACES = {
+    "Line": "raftline.client.line",
+    "Message": "raftline.client.line",
+    "Sending": "raftline.client.line",
+    "connect": "raftline.client.line",
+    "RaftlineError": "raftline.model.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module 'raftline' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415
+
+    return getattr(import_module(place), name)

@@ -1,0 +1,390 @@
+"""Sends: from messages to batches on their way to the right partitions.
+
+State
+    One lane per partition, messages that wait until their topic is known, and messages with wishes
+    that only the JSON form can carry (delay, dedup key).
+
+Rules
+    S1  A key chooses the partition as the topic says; without one messages fill a batch of one
+        partition after the other.
+    S2  Messages of one key and priority are stored in the order they were sent, each once.
+    S3  ``done_bytes`` grows by the weight of every message whose fate is known: the shells hold
+        senders back by it.
+    S4  Messages with a delay or a dedup key are sent again after a lost answer, too: a dedup key
+        makes that safe, a mere delay may then be stored twice.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+
+from raftline.client.core.batches import Batch, Handle, Items, Load, Sent
+from raftline.client.core.caller import Ask, Caller
+from raftline.client.core.lanes import Lane
+from raftline.client.core.ports import Reply
+from raftline.client.core.topology import TopicMap
+from raftline.model.errors import (
+    InvalidArgument,
+    RaftlineError,
+    TimedOut,
+    Unavailable,
+    UnknownPartition,
+)
+from raftline.model.priorities import parse_priority
+
+if TYPE_CHECKING:
+    from raftline.model.message import Header
+
+ITEMS_MAX = 1_000  # messages in one JSON request
+ITEMS_BYTES_MAX = 1 << 20
+ITEMS_FLYING_MAX = 4
+PRIORITY_HEADER = "raftline-priority"
+
+
+Row = tuple[
+    Handle,
+    str,  # topic
+    bytes | None,  # key
+    bytes | None,  # value
+    "tuple[Header, ...] | list[Header]",
+    int | str,  # priority
+    int,  # partition, -1: chosen here
+    int,  # weight in bytes
+    float,  # deadline
+    int,  # timestamp in ms
+    dict[str, Any] | None,  # fields of the JSON form, where that is needed
+]
+"""A message as it comes in from a shell. A plain tuple: there are many of them."""
+
+FindTopic = Callable[[str, float, Callable[[TopicMap | RaftlineError], None]], None]
+
+
+class _Result(msgspec.Struct):
+    id: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    error: dict[str, str] | None = None
+    duplicate: bool = False
+    deliverAt: str = ""  # noqa: N815
+
+
+class _Results(msgspec.Struct):
+    results: list[_Result]
+
+
+_decode_results = msgspec.json.Decoder(_Results).decode
+
+
+class Sends:
+    """All messages on their way."""
+
+    __slots__ = (
+        "_asks_producer",
+        "_find_topic",
+        "_finished",
+        "_items",
+        "_items_flying",
+        "_lanes",
+        "_turns",
+        "_under_way",
+        "_unplaced",
+        "_watched",
+        "batch_bytes",
+        "batch_messages",
+        "caller",
+        "done_bytes",
+        "done_count",
+        "linger_ms",
+        "on_done",
+        "producer_id",
+    )
+
+    def __init__(
+        self,
+        caller: Caller,
+        find_topic: FindTopic,
+        *,
+        linger_ms: float,
+        batch_bytes: int,
+        batch_messages: int,
+    ) -> None:
+        self.caller = caller
+        self.linger_ms = linger_ms
+        self.batch_bytes = batch_bytes
+        self.batch_messages = batch_messages
+        self.producer_id = -1
+        self.done_bytes = 0
+        self.done_count = 0
+        self.on_done: Callable[[], None] = lambda: None
+        self._find_topic = find_topic
+        self._asks_producer = False
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._unplaced: dict[str, list[Row]] = {}  # by topic that is not known yet
+        self._watched: list[tuple[Handle, Callable[[], None]]] = []  # not in a batch yet
+        self._turns: dict[str, int] = {}
+        self._items: dict[str, Items] = {}  # open ones by topic
+        self._items_flying: dict[str, int] = {}
+        self._under_way = 0  # messages
+        self._finished: list[Callable[[], None]] = []  # who waits until nothing is under way
+
+    # ------------------------------------------------------------------ in
+
+    def take(self, rows: Iterable[Row]) -> None:
+        """Take messages, in order."""
+        touched: dict[int, Lane] = {}
+        last: Lane | None = None
+        now = self.caller.clock.mono_ms()
+        topics = self.caller.topology.topics
+        for row in rows:
+            self._under_way += 1
+            if row[10] is not None:
+                self._take_item(row)
+                continue
+            topic = topics.get(row[1])
+            if topic is None or row[1] in self._unplaced:
+                self._wait_for_topic(row)
+                continue
+            lane = self._place(row, topic, now)
+            if lane is not last:
+                last = lane
+                if lane is not None:
+                    touched[id(lane)] = lane
+        if self.producer_id < 0 and touched:
+            self.renew_producer()
+        for lane in touched.values():
+            lane.pump()
+        if self._items:
+            self._pump_items()
+
+    def urge(self, handle: Handle) -> None:
+        """Somebody waits for a message."""
+        load = handle.load
+        if isinstance(load, Batch):
+            self._lanes[load.topic, load.partition].urge(load)
+        elif isinstance(load, Items):
+            load.is_urgent = True
+            self._pump_items()
+
+    def watch(self, handle: Handle, tell: Callable[[], None]) -> None:
+        """Call ``tell`` once it is known what became of a message; it lingers no more."""
+        load = handle.load
+        if load is None:
+            self._watched.append((handle, tell))
+        elif load.is_done:
+            tell()
+        else:
+            load.waiters.append(tell)
+            self.urge(handle)
+
+    def _watch_again(self) -> None:
+        watched, self._watched = self._watched, []
+        for handle, tell in watched:
+            self.watch(handle, tell)
+
+    def flush(self, done: Callable[[], None]) -> None:
+        """Let everything go; ``done`` when nothing is under way."""
+        for lane in list(self._lanes.values()):
+            lane.close_all()
+        for items in self._items.values():
+            items.is_urgent = True
+        self._pump_items()
+        if self._under_way:
+            self._finished.append(done)
+        else:
+            done()
+
+    @property
+    def under_way(self) -> int:
+        """Return how many messages have no outcome yet."""
+        return self._under_way
+
+    def _place(self, row: Row, topic: TopicMap, now: float) -> Lane | None:
+        """Put a message into the batch of its partition; one that cannot be sent fails here."""
+        handle, name, key, value, headers, priority, partition, size, deadline, time_ms, _ = row
+        if type(priority) is str:
+            try:
+                priority = parse_priority(priority, topic.lanes)
+            except RaftlineError as error:
+                self._fail(row, error)
+                return None
+        count = topic.count
+        is_free = False
+        if partition < 0:
+            if key is not None:
+                partition = topic.partition_of(key)
+            else:
+                partition = self._turns.get(name, 0) % count
+                is_free = True
+        elif partition >= count:
+            self._fail(row, UnknownPartition(name, partition, count))
+            return None
+        lane = self._lanes.get((name, partition))
+        if lane is None:
+            lane = self._lanes[name, partition] = Lane(self, name, partition)
+        if priority:
+            headers = [*headers, (PRIORITY_HEADER, b"%d" % priority)]
+        assert isinstance(priority, int)
+        batch, is_full = lane.add(priority, (key, value, headers, time_ms), size, deadline, now)
+        handle.load, handle.at = batch, batch.count - 1
+        if is_full and is_free:
+            self._turns[name] = partition + 1  # S1
+        return lane
+
+    def _wait_for_topic(self, row: Row) -> None:
+        name = row[1]
+        rows = self._unplaced.get(name)
+        if rows is not None:
+            rows.append(row)
+            return
+        self._unplaced[name] = [row]
+        timeout_ms = row[8] - self.caller.clock.mono_ms()
+
+        def found(topic: TopicMap | RaftlineError) -> None:
+            waiting = self._unplaced.pop(name)
+            if isinstance(topic, RaftlineError):
+                for one in waiting:
+                    self._fail(one, topic)
+            else:
+                self._under_way -= len(waiting)  # they are counted when taken
+                self.take(waiting)
+                if self._finished:
+                    self._close_lanes(name)
+            self._watch_again()
+
+        self._find_topic(name, timeout_ms, found)
+
+    def _close_lanes(self, topic: str) -> None:
+        for (name, _), lane in list(self._lanes.items()):
+            if name == topic:
+                lane.close_all()
+
+    def _fail(self, row: Row, error: RaftlineError) -> None:
+        """End a message that never came into a batch."""
+        load = Load()
+        load.count, load.size_bytes = 1, row[7]
+        row[0].load = load
+        load.finish(error)
+        self.finished(load)
+
+    # ------------------------------------------------------------------ what lanes need
+
+    def finished(self, batch: Load) -> None:
+        """Note that the fate of some messages is known. S3."""
+        if isinstance(batch, Batch):
+            topic = self.caller.topology.topics.get(batch.topic)
+            if topic is not None and self._turns.get(batch.topic, 0) % topic.count == (
+                batch.partition
+            ):
+                self._turns[batch.topic] = batch.partition + 1  # S1
+        self.done_bytes += batch.size_bytes
+        self.done_count += batch.count
+        self._under_way -= batch.count
+        self.on_done()
+        if not self._under_way and self._finished:
+            waiters, self._finished = self._finished, []
+            for tell in waiters:
+                tell()
+
+    def renew_producer(self) -> None:
+        """Get a producer id; lanes wait meanwhile."""
+        self.producer_id = -1
+        if self._asks_producer:
+            return
+        self._asks_producer = True
+        ask = Ask(method="POST", path="/v1/producers", is_repeatable=True)
+
+        def answered(answer: Reply | RaftlineError) -> None:
+            self._asks_producer = False
+            if isinstance(answer, Reply):
+                self.producer_id = int(msgspec.json.decode(answer.body)["producer_id"])
+            elif any(not lane.is_idle for lane in self._lanes.values()):
+                self.caller.clock.call_later(self.caller.pause_ms(5), self.renew_producer)
+            for lane in list(self._lanes.values()):
+                lane.pump()
+
+        self.caller.call(ask, 5_000, answered)
+
+    # ------------------------------------------------------------------ JSON
+
+    def _take_item(self, row: Row) -> None:
+        """Put a message with wishes into a JSON request. S4."""
+        handle, topic, size, wishes = row[0], row[1], row[7], row[10]
+        assert wishes is not None
+        items = self._items.get(topic)
+        if items is not None and (
+            items.count >= ITEMS_MAX or items.size_bytes + size > ITEMS_BYTES_MAX
+        ):
+            self._send_items(self._items.pop(topic))
+            items = None
+        if items is None:
+            items = self._items[topic] = Items(topic)
+        handle.at = items.add(wishes, size, row[8])
+        handle.load = items
+
+    def _pump_items(self) -> None:
+        for topic, items in list(self._items.items()):
+            flying = self._items_flying.get(topic, 0)
+            if not flying or (items.is_urgent and flying < ITEMS_FLYING_MAX):
+                del self._items[topic]
+                self._send_items(items)
+
+    def _send_items(self, items: Items) -> None:
+        topic = items.topic
+        self._items_flying[topic] = self._items_flying.get(topic, 0) + 1
+        items.results = [_NOWHERE] * items.count
+        self._post_items(items, list(range(items.count)), 0)
+
+    def _post_items(self, items: Items, slots: list[int], tries: int) -> None:
+        """Send the messages of some slots; those that may succeed later are sent again."""
+        clock, topic = self.caller.clock, items.topic
+        ask = Ask(
+            method="POST",
+            path=f"/v1/topics/{quote(topic, safe='')}/messages",
+            body=msgspec.json.encode({"messages": [items.rows[slot] for slot in slots]}),
+            topic=topic,
+            is_repeatable=True,
+        )
+
+        def answered(answer: Reply | RaftlineError) -> None:
+            if isinstance(answer, RaftlineError):
+                for slot in slots:
+                    items.results[slot] = answer
+                self._end_items(items)
+                return
+            results = _decode_results(answer.body).results
+            for slot, result in zip(slots, results, strict=True):
+                items.results[slot] = _sent(topic, result)
+            again = [slot for slot in slots if _is_passing(items.results[slot])]
+            pause = self.caller.pause_ms(tries + 1)
+            if again and clock.mono_ms() + pause < items.deadline_ms:
+                clock.call_later(pause, lambda: self._post_items(items, again, tries + 1))
+            else:
+                self._end_items(items)
+
+        self.caller.call(ask, items.deadline_ms - clock.mono_ms(), answered)
+
+    def _end_items(self, items: Items) -> None:
+        self._items_flying[items.topic] -= 1
+        items.finish()
+        self.finished(items)
+        self._pump_items()
+
+
+_NOWHERE = Unavailable("it was not sent")
+
+
+def _is_passing(outcome: Sent | RaftlineError) -> bool:
+    return isinstance(outcome, Unavailable | TimedOut)
+
+
+def _sent(topic: str, result: _Result) -> Sent | RaftlineError:
+    error = result.error
+    if error is not None:
+        code, message, hint = (error.get(name, "") for name in ("code", "message", "hint"))
+        return RaftlineError.from_wire((code, message, hint, {}))
+    if result.id is None or result.partition is None:
+        return InvalidArgument("a node answered without a place")
+    offset = -1 if result.offset is None else result.offset
+    return Sent(result.id, topic, result.partition, offset, result.duplicate, result.deliverAt)

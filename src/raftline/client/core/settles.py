@@ -1,0 +1,239 @@
+"""Settles: what workers say of their messages, many in one request, to the partition's leader.
+
+State
+    Per partition and group: what was said and not sent yet, by lease and kind; how many requests
+    are on their way.
+
+Rules
+    A1  What is said while ``FLYING_MAX`` requests are on their way goes with the next one.
+    A2  A request is sent again after a lost answer. If the node then says that the lease is lost,
+        it may be ours that was counted: nobody knows, so the outcome is ``TimedOut``.
+    A3  Everything ends by its deadline.
+"""
+
+from collections.abc import Callable, Iterable
+from urllib.parse import quote
+
+import msgspec
+
+from raftline.client.core.caller import Ask, Caller
+from raftline.client.core.ports import Reply
+from raftline.model.errors import LeaseLost, RaftlineError, TimedOut
+
+FLYING_MAX = 2
+RANGES_MAX = 10_000  # in one request
+WAY = "settle"
+ACK, NACK, REJECT, EXTEND = "ack", "nack", "reject", "extend"
+
+
+class Lease:
+    """What the messages of one span share: all a settle must name."""
+
+    __slots__ = (
+        "attempt",
+        "expires_ms",
+        "generation",
+        "group",
+        "lease_ms",
+        "partition",
+        "sequence",
+        "term",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        group: str,
+        term: int,
+        sequence: int,
+        attempt: int,
+        generation: int,
+        lease_ms: int,
+        expires_ms: float,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.group = group
+        self.term = term
+        self.sequence = sequence
+        self.attempt = attempt
+        self.generation = generation
+        self.lease_ms = lease_ms
+        self.expires_ms = expires_ms  # by this process's monotonic clock
+
+
+Told = Callable[[RaftlineError | None], None]
+Settle = tuple[Lease, int, str, int, str, Told | None]
+"""lease, offset, verb, delay (nack, -1: backoff) or lease (extend) in ms, reason, who hears"""
+
+_Kind = tuple[str, int, str]  # verb, delay_ms, reason: a request has one
+_Place = tuple[str, int, str]  # topic, partition, group
+
+
+class _Lost(msgspec.Struct):
+    lost: list[list[int]]
+
+
+_decode = msgspec.json.Decoder(_Lost).decode
+
+
+class _Desk:
+    """What waits for one partition and group."""
+
+    __slots__ = ("count", "flying", "kinds")
+
+    def __init__(self) -> None:
+        self.kinds: dict[_Kind, list[Settle]] = {}
+        self.count = 0
+        self.flying = 0
+
+
+class Settles:
+    """All settles on their way."""
+
+    __slots__ = ("_caller", "_desks", "_finished", "_under_way", "lost_count", "timeout_ms")
+
+    def __init__(self, caller: Caller, *, timeout_ms: float) -> None:
+        self._caller = caller
+        self.timeout_ms = timeout_ms
+        self.lost_count = 0  # settles whose lease had moved on, or of which nothing was heard
+        self._desks: dict[_Place, _Desk] = {}
+        self._under_way = 0
+        self._finished: list[Callable[[], None]] = []
+
+    @property
+    def under_way(self) -> int:
+        """Return how many settles have no outcome yet."""
+        return self._under_way
+
+    def take(self, settles: Iterable[Settle]) -> None:
+        """Take what workers said."""
+        touched: dict[_Place, _Desk] = {}
+        for settle in settles:
+            lease, _, verb, delay_ms, reason, _ = settle
+            place = (lease.topic, lease.partition, lease.group)
+            desk = touched.get(place)
+            if desk is None:
+                desk = self._desks.get(place)
+                if desk is None:
+                    desk = self._desks[place] = _Desk()
+                touched[place] = desk
+            kind = (verb, delay_ms, reason)
+            rows = desk.kinds.get(kind)
+            if rows is None:
+                rows = desk.kinds[kind] = []
+            rows.append(settle)
+            desk.count += 1
+            self._under_way += 1
+        for place, desk in touched.items():
+            self._pump(place, desk)
+
+    def flush(self, done: Callable[[], None]) -> None:
+        """Call ``done`` when nothing is under way."""
+        if self._under_way:
+            self._finished.append(done)
+        else:
+            done()
+
+    def _pump(self, place: _Place, desk: _Desk) -> None:
+        while desk.flying < FLYING_MAX and desk.kinds:
+            kind = next(iter(desk.kinds))
+            rows = desk.kinds.pop(kind)
+            if len(rows) > RANGES_MAX:
+                desk.kinds[kind] = rows[RANGES_MAX:]
+                rows = rows[:RANGES_MAX]
+            desk.count -= len(rows)
+            self._send(place, desk, kind, rows)
+
+    def _send(self, place: _Place, desk: _Desk, kind: _Kind, rows: list[Settle]) -> None:
+        topic, partition, group = place
+        verb, delay_ms, reason = kind
+        by_lease: dict[int, tuple[Lease, list[int]]] = {}
+        for lease, offset, *_ in rows:
+            found = by_lease.get(id(lease))
+            if found is None:
+                by_lease[id(lease)] = (lease, [offset])
+            else:
+                found[1].append(offset)
+        leases = list(by_lease.values())
+        body: dict[str, object] = {
+            "settles": [
+                (verb, one.term, one.sequence, one.attempt, one.generation, ranges_of(offsets))
+                for one, offsets in leases
+            ]
+        }
+        if verb == NACK and delay_ms >= 0:
+            body["delay"] = delay_ms
+        if verb == EXTEND:
+            body["lease"] = delay_ms
+        if reason:
+            body["reason"] = reason
+        path = f"/v1/topics/{topic}/partitions/{partition}/groups/{quote(group, safe='')}/settle"
+        ask = Ask(
+            method="POST",
+            path=path,
+            body=msgspec.json.encode(body),
+            topic=topic,
+            partition=partition,
+            is_repeatable=True,
+            way=WAY,
+        )
+        desk.flying += 1
+        is_repeated = False
+
+        def repeated() -> None:
+            nonlocal is_repeated
+            is_repeated = True
+
+        def answered(answer: Reply | RaftlineError) -> None:
+            desk.flying -= 1
+            self._settled(rows, leases, answer, is_repeated=is_repeated)
+            self._pump(place, desk)
+            if not desk.flying and not desk.kinds:
+                self._desks.pop(place, None)
+
+        self._caller.call(ask, self.timeout_ms, answered, repeated)
+
+    def _settled(
+        self,
+        rows: list[Settle],
+        leases: list[tuple[Lease, list[int]]],
+        answer: Reply | RaftlineError,
+        *,
+        is_repeated: bool,
+    ) -> None:
+        """Tell those who wait. A2."""
+        lost: set[tuple[int, int]] = set()
+        if isinstance(answer, Reply):
+            for (lease, _), ranges in zip(leases, _decode(answer.body).lost, strict=True):
+                for at in range(0, len(ranges), 2):
+                    lost.update((id(lease), offset) for offset in range(*ranges[at : at + 2]))
+            self.lost_count += len(lost)
+        else:
+            self.lost_count += len(rows)
+        for lease, offset, verb, _, _, told in rows:
+            if told is None:
+                continue
+            error = answer if isinstance(answer, RaftlineError) else None
+            if error is None and (id(lease), offset) in lost:
+                where = f"{lease.topic}/{lease.partition}@{offset}"
+                error = TimedOut(f"{verb} of {where}", 0) if is_repeated else LeaseLost(where)
+            told(error)
+        self._under_way -= len(rows)
+        if not self._under_way and self._finished:
+            waiters, self._finished = self._finished, []
+            for tell in waiters:
+                tell()
+
+
+def ranges_of(offsets: list[int]) -> list[int]:
+    """Return flat half-open ranges of offsets, each once."""
+    ranges: list[int] = []
+    for offset in sorted(set(offsets)):
+        if ranges and ranges[-1] == offset:
+            ranges[-1] = offset + 1
+        else:
+            ranges += (offset, offset + 1)
+    return ranges

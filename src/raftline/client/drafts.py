@@ -1,0 +1,126 @@
+"""From the arguments of ``send`` to a message for the core."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from raftline.client.asks import Moment, moment
+from raftline.client.core.batches import Handle, size_of
+from raftline.client.core.sends import Row
+from raftline.client.leased import Duration, duration_ms
+from raftline.client.messages import put_bytes
+from raftline.model.errors import InvalidArgument
+from raftline.model.message import Header
+from raftline.model.names import check_topic_name
+from raftline.model.priorities import parse_priority
+
+Bytes = bytes | bytearray | memoryview | str
+"""Text is sent as UTF-8."""
+Headers = Mapping[str, Bytes | None] | Sequence[tuple[str, Bytes | None]]
+
+NO_HEADERS: tuple[Header, ...] = ()
+TOPICS_CHECKED_MAX = 10_000
+
+CHECKED: set[str] = set()  # topics whose names are good
+
+
+def full_row(
+    handle: Handle,
+    topic: str,
+    value: Bytes | None,
+    *,
+    key: Bytes | None,
+    headers: Headers | None,
+    priority: int | str,
+    delay: Duration | None,
+    deliver_at: Moment | None,
+    dedup_key: str | None,
+    partition: int | None,
+    deadline_ms: float,
+    wall_ms: int,
+) -> Row:
+    """Return a message with whatever it wishes.
+
+    Raises:
+        InvalidArgument: it cannot be sent like that.
+    """
+    check_topic(topic)
+    content, name = to_bytes("value", value), to_bytes("key", key)
+    pairs = header_pairs(headers)
+    size = size_of(name, content, pairs)
+    if type(priority) is int:
+        parse_priority(priority)
+    if partition is not None and partition < 0:
+        raise InvalidArgument(f"partition {partition} is below 0", "leave it out")
+    if delay is None and deliver_at is None and dedup_key is None:
+        place = -1 if partition is None else partition
+        row = (handle, topic, name, content, pairs, priority, place)
+        return (*row, size, deadline_ms, wall_ms, None)
+    if delay is not None and deliver_at is not None:
+        raise InvalidArgument("delay and deliver_at are both there", "give one of them")
+    item: dict[str, Any] = {"timestamp": wall_ms}
+    put_bytes(item, "value", content)
+    if name is not None:
+        put_bytes(item, "key", name)
+    if pairs:
+        _put_headers(item, pairs)
+    if priority:
+        item["priority"] = priority
+    if partition is not None:
+        item["partition"] = partition
+    if dedup_key is not None:
+        item["dedup_key"] = dedup_key
+    if delay is not None:
+        item["delay"] = duration_ms(delay)
+    if deliver_at is not None:
+        item["deliverAt"] = moment(deliver_at)
+    return (handle, topic, name, content, pairs, 0, -1, size, deadline_ms, wall_ms, item)
+
+
+def check_topic(topic: str) -> None:
+    """Refuse what cannot be a topic's name, before anything is sent. Raises InvalidTopic."""
+    if topic not in CHECKED:
+        check_topic_name(topic)
+        if len(CHECKED) < TOPICS_CHECKED_MAX:
+            CHECKED.add(topic)
+
+
+def to_bytes(name: str, value: Bytes | None) -> bytes | None:
+    """Return bytes; text becomes UTF-8. Raises InvalidArgument."""
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return bytes(value)
+    raise InvalidArgument(
+        f"{name} is a {type(value).__name__}", "send bytes or text, for instance json.dumps(...)"
+    )
+
+
+def header_pairs(headers: Headers | None) -> list[Header] | tuple[Header, ...]:
+    """Return headers as a batch has them."""
+    if not headers:
+        return NO_HEADERS
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [(name, to_bytes(f"header {name}", content)) for name, content in pairs]
+
+
+def _put_headers(item: dict[str, Any], pairs: Sequence[Header]) -> None:
+    texts: dict[str, Any] = {}
+    coded: dict[str, str] = {}
+    for name, content in pairs:
+        try:
+            text = None if content is None else content.decode()
+        except UnicodeDecodeError:
+            coded[name] = base64.b64encode(content or b"").decode()
+            continue
+        if name in texts:
+            before = texts[name]
+            texts[name] = [*before, text] if isinstance(before, list) else [before, text]  # pyright: ignore[reportUnknownVariableType]
+        else:
+            texts[name] = text
+    if texts:
+        item["headers"] = texts
+    if coded:
+        item["headers_base64"] = coded

@@ -1,0 +1,133 @@
+"""A message in the hands of a worker: what it holds, and what every kind of client shares."""
+
+import json
+from typing import Any
+
+from raftline.client.core.batches import message_id
+from raftline.client.core.receives import Receiver
+from raftline.client.core.settles import Lease
+from raftline.model.errors import InvalidArgument
+from raftline.model.message import Header
+from raftline.model.message import Message as Stored
+from raftline.model.settings import parse_duration_ms
+
+PRIORITY_HEADER = "raftline-priority"
+ID_HEADER = "raftline-id"
+BACKOFF = -1
+
+Duration = str | int | float
+"""``"30s"``, ``"5m"``, or a number of seconds."""
+
+
+class LeasedMessage:
+    """A message leased to this worker. ``Message`` and ``AsyncMessage`` add how to settle it."""
+
+    __slots__ = ("_is_settled", "_lease", "_receiver", "_stored")
+
+    def __init__(self, receiver: Receiver, lease: Lease, stored: Stored) -> None:
+        self._receiver = receiver
+        self._lease = lease
+        self._stored = stored
+        self._is_settled = False
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        return self._lease.topic
+
+    @property
+    def group(self) -> str:
+        """The work group it was leased to."""
+        return self._lease.group
+
+    @property
+    def partition(self) -> int:
+        """Its partition."""
+        return self._lease.partition
+
+    @property
+    def offset(self) -> int:
+        """Its place in the partition."""
+        return self._stored.offset
+
+    @property
+    def id(self) -> str:
+        """The id its sender knows."""
+        lease = self._lease
+        for name, content in self._stored.headers:
+            if name == ID_HEADER and content is not None:
+                return content.decode("utf-8", "replace")
+        return message_id(lease.topic, lease.partition, self._stored.offset)
+
+    @property
+    def key(self) -> bytes | None:
+        """Its key."""
+        return self._stored.key
+
+    @property
+    def value(self) -> bytes:
+        """What was sent; empty where it has no value."""
+        return self._stored.value or b""
+
+    @property
+    def text(self) -> str:
+        """The value as UTF-8."""
+        return self.value.decode()
+
+    def json(self) -> Any:
+        """Return the value as JSON says it."""
+        return json.loads(self.value)
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """Its headers; the last value where one comes more than once."""
+        return {name: content or b"" for name, content in self._stored.headers}
+
+    @property
+    def header_list(self) -> tuple[Header, ...]:
+        """All its headers, in order."""
+        return self._stored.headers
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When it was sent, in Unix milliseconds."""
+        return self._stored.timestamp_ms
+
+    @property
+    def priority(self) -> int:
+        """Its priority."""
+        for name, content in self._stored.headers:
+            if name == PRIORITY_HEADER and content is not None:
+                return int(content)
+        return 0
+
+    @property
+    def attempt(self) -> int:
+        """How often it was delivered to this group, this time included."""
+        return self._lease.attempt
+
+    @property
+    def is_settled(self) -> bool:
+        """Say whether it was acked, nacked or rejected here."""
+        return self._is_settled
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self.topic}/{self.partition}@{self.offset} "
+            f"attempt {self.attempt}>"
+        )
+
+    def _settle_once(self) -> None:
+        if self._is_settled:
+            raise InvalidArgument(
+                f"{self.topic}/{self.partition}@{self.offset} is settled already",
+                "ack, nack or reject a message once",
+            )
+        self._is_settled = True
+
+
+def duration_ms(value: Duration) -> int:
+    """Return milliseconds of ``"30s"`` or of a number of seconds. Raises InvalidArgument."""
+    if isinstance(value, str):
+        return parse_duration_ms(value)
+    return round(value * 1000)

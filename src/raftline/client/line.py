@@ -1,0 +1,634 @@
+"""The sync client: ``raftline.connect(...)``.
+
+Calls come from any thread; one thread of its own does the I/O (client/background.py). A send puts
+its message into a deque and goes on; that thread takes what is there, batches it and sends it.
+
+Rules
+    N1  What is buffered stays below ``buffer_bytes``: then a send waits, and after its timeout it
+        raises ``OverLimit``.
+    N2  Every wait ends: by the core's deadline, and a little later by itself.
+"""
+
+import atexit
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from raftline.client import asks
+from raftline.client.admin import Groups, Letters, Scheduled, Topics
+from raftline.client.asks import Json, Moment, Query, split_id
+from raftline.client.background import GRACE_S, Background
+from raftline.client.clock import mono_ms, wall_ms
+from raftline.client.core.batches import MESSAGE_BYTES, Handle, Sent
+from raftline.client.core.caller import Ask
+from raftline.client.core.engine import Options
+from raftline.client.core.ports import Reply
+from raftline.client.core.receives import Leased, Receiver, Wish
+from raftline.client.core.sends import Row
+from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, Settle
+from raftline.client.drafts import CHECKED, Bytes, Headers, check_topic, full_row
+from raftline.client.leased import BACKOFF, Duration, LeasedMessage, duration_ms
+from raftline.client.messages import Message as ReadMessage
+from raftline.client.reads import Page, page_of, read_ask
+from raftline.client.servers import server_list
+from raftline.model.errors import (
+    InvalidArgument,
+    OverLimit,
+    RaftlineError,
+    TimedOut,
+    Unavailable,
+    UnknownMessage,
+)
+from raftline.model.limits import READ_BYTES_DEFAULT
+from raftline.model.names import check_group_name
+
+T = TypeVar("T")
+WAIT_S = 1.0  # a receiver looks this often whether the client is still there
+
+
+class Sending(Handle):
+    """A message on its way: ``.result()`` waits until it is stored, ``.id()`` is its id then."""
+
+    __slots__ = ("_line",)
+
+    def __init__(self, line: "Line") -> None:
+        self._line = line
+        self.load = None
+        self.at = 0
+
+    def result(self, timeout: Duration | None = None) -> Sent:
+        """Wait until the message is stored, and say where. Raises RaftlineError."""
+        if not self.is_done:
+            self._line.await_sending(self, timeout)
+        return self.outcome()
+
+    def id(self, timeout: Duration | None = None) -> str:
+        """Wait until the message is stored, and return its id. Raises RaftlineError."""
+        return self.result(timeout).id
+
+
+class Message(LeasedMessage):
+    """A message leased to this worker.
+
+    Settle it with ``ack``, ``nack`` or ``reject``; they queue and return at once unless
+    ``wait=True``. As a context manager it is extended while the block runs, acked at its end, and
+    nacked if the block raises.
+    """
+
+    __slots__ = ("_line",)
+
+    def __init__(self, line: "Line", receiver: Receiver, leased: Leased) -> None:
+        self._line = line
+        self._receiver = receiver
+        self._lease, self._stored = leased
+        self._is_settled = False
+
+    def ack(self, *, wait: bool = False) -> None:
+        """Say that the work is done."""
+        self._settle_once()
+        self._line.settle((self._lease, self._stored.offset, ACK, 0, "", None), wait=wait)
+
+    def nack(self, reason: str = "", delay: Duration | None = None, *, wait: bool = False) -> None:
+        """Give it back: it comes again after ``delay``, or the topic's backoff."""
+        self._settle_once()
+        delay_ms = BACKOFF if delay is None else duration_ms(delay)
+        settle = (self._lease, self._stored.offset, NACK, delay_ms, reason, None)
+        self._line.settle(settle, wait=wait)
+
+    def reject(self, reason: str = "", *, wait: bool = False) -> None:
+        """Give up on it: it goes to the dead letters at once."""
+        self._settle_once()
+        self._line.settle((self._lease, self._stored.offset, REJECT, 0, reason, None), wait=wait)
+
+    def extend(self, lease: Duration | None = None, *, wait: bool = True) -> None:
+        """Have the message for that long from now on (default: as long as at first)."""
+        lease_ms = self._lease.lease_ms if lease is None else duration_ms(lease)
+        settle = (self._lease, self._stored.offset, EXTEND, lease_ms, "", None)
+        self._line.settle(settle, wait=wait)
+
+    def __enter__(self) -> "Message":
+        self._line.background.call(self._receiver.hold, (self._lease, self._stored))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._line.background.call(self._receiver.let_go, self._stored)
+        if self._is_settled:
+            return
+        if error is None:
+            self.ack()
+        else:
+            self.nack(f"{type(error).__name__}: {error}"[:500])
+
+
+class Receiving(Iterator[Message]):
+    """Messages for one worker, one after the other. Ends as ``wait`` and ``close`` say."""
+
+    def __init__(self, line: "Line", wish: Wish) -> None:
+        self._line = line
+        self._receiver = line.background.engine.receiver(wish)
+        self._event = threading.Event()
+        self._receiver.on_change = self._event.set
+        self._is_started = False
+        self._current: Leased | None = None
+
+    def __iter__(self) -> "Receiving":
+        return self
+
+    def __next__(self) -> Message:
+        receiver = self._receiver
+        if self._current is not None:
+            self._line.background.call(receiver.let_go, self._current[1])
+            self._current = None
+        if not self._is_started:
+            self._is_started = True
+            self._line.background.call(receiver.start)
+        elif receiver.wants_more:
+            self._line.background.call(receiver.poll)
+        while True:
+            leased = self._take()
+            if not receiver.is_lapsed(leased[0]):
+                break
+            receiver.lapsed_count += 1
+        if receiver.wish.extend:
+            self._current = leased
+            self._line.background.call(receiver.hold, leased)
+        return Message(self._line, receiver, leased)
+
+    def _take(self) -> Leased:
+        receiver = self._receiver
+        while True:
+            self._event.clear()
+            try:
+                return receiver.ready.popleft()
+            except IndexError:
+                pass
+            if receiver.is_over or self._line.background.is_closed:
+                if receiver.error is not None:
+                    raise receiver.error
+                raise StopIteration
+            if receiver.wants_more:
+                self._line.background.call(receiver.poll)
+            self._event.wait(WAIT_S)
+
+    def close(self) -> None:
+        """End it; what was leased and not handed out is given back."""
+        if not self._receiver.is_closed and not self._line.background.is_closed:
+            self._line.background.call(self._receiver.close)
+
+    def __enter__(self) -> "Receiving":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except (RaftlineError, AttributeError):
+            return
+
+
+class Line:
+    """A connection to a cluster. Use it from as many threads as you like."""
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        timeout: Duration = "15s",
+        linger: Duration = "5ms",
+        batch_bytes: int = 256 << 10,
+        buffer_bytes: int = 64 << 20,
+        discover: bool = True,
+    ) -> None:
+        self._options = Options(
+            timeout_ms=duration_ms(timeout),
+            linger_ms=duration_ms(linger),
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            discover=discover,
+        )
+        self._timeout_ms: float = self._options.timeout_ms
+        self.background = Background(server_list(servers), self._options)
+        self._sends = self.background.engine.sends
+        self._settles = self.background.engine.settles
+        self._rows: deque[Row] = deque()
+        self._said: deque[Settle] = deque()
+        self._is_awake = False
+        self._put_bytes = 0
+        self._lock = threading.Lock()
+        self._room = threading.Condition()
+        self._waiting_for_room = 0
+        self._sends.on_done = self._made_room
+        self.topics = Topics(self.run)
+        self.groups = Groups(self.run)
+        self.scheduled = Scheduled(self.run)
+        self.dlq = Letters(self.run)
+        atexit.register(self.close)
+
+    def __enter__(self) -> "Line":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ send
+
+    def send(
+        self,
+        topic: str,
+        value: Bytes | None,
+        *,
+        key: Bytes | None = None,
+        headers: Headers | None = None,
+        priority: int | str = 0,
+        delay: Duration | None = None,
+        deliver_at: Moment | None = None,
+        dedup_key: str | None = None,
+        partition: int | None = None,
+        timeout: Duration | None = None,
+        wait: bool = False,
+    ) -> Sending:
+        """Send a message: it is batched with others and sent in the background.
+
+        The answer's ``result()`` waits until it is stored; ``wait=True`` does so right here. Sent
+        again as often as need be within the timeout, and stored once all the same.
+
+        Raises:
+            InvalidArgument: it cannot be sent like that.
+            OverLimit: the buffer was full for the whole timeout.
+            RaftlineError: with ``wait``, what became of it.
+        """
+        timeout_ms = self._timeout_ms if timeout is None else duration_ms(timeout)
+        deadline_ms = mono_ms() + timeout_ms
+        sending = Sending(self)
+        if type(key) is str:
+            key = key.encode()
+        if (
+            type(value) is bytes
+            and (key is None or type(key) is bytes)
+            and headers is None
+            and priority == 0
+            and delay is None
+            and deliver_at is None
+            and dedup_key is None
+            and partition is None
+        ):
+            if topic not in CHECKED:
+                check_topic(topic)
+            size = MESSAGE_BYTES + len(value) + (0 if key is None else len(key))
+            row = (sending, topic, key, value, (), 0, -1, size, deadline_ms, wall_ms(), None)
+        else:
+            row = full_row(
+                sending,
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                priority=priority,
+                delay=delay,
+                deliver_at=deliver_at,
+                dedup_key=dedup_key,
+                partition=partition,
+                deadline_ms=deadline_ms,
+                wall_ms=wall_ms(),
+            )
+        self._put(row)
+        if wait:
+            sending.result(timeout)
+        return sending
+
+    def send_now(self, topic: str, value: Bytes | None, **wishes: Any) -> Sent:
+        """Send a message and wait until it is stored. Raises RaftlineError."""
+        return self.send(topic, value, **wishes).result(wishes.get("timeout"))
+
+    def send_many(self, topic: str, values: Iterable[Bytes | None], **wishes: Any) -> list[Sending]:
+        """Send messages that all wish the same; wait for them with ``flush`` or one by one."""
+        return [self.send(topic, value, **wishes) for value in values]
+
+    def flush(self, timeout: Duration | None = None) -> None:
+        """Wait until every send and settle so far has its outcome.
+
+        Raises:
+            TimedOut: not in time. What a send's ``result()`` would raise is not raised here.
+        """
+        timeout_ms = self._timeout_ms if timeout is None else duration_ms(timeout)
+
+        def begin(done: Callable[[Any], None]) -> None:
+            self._drain()
+            self.background.engine.flush(lambda: done(True))
+
+        if self.background.wait(begin, timeout_ms / 1000 + GRACE_S) is None:
+            raise TimedOut("flush", int(timeout_ms))
+
+    def await_sending(self, sending: Sending, timeout: Duration | None) -> None:
+        """Wait until it is known what became of a message. Raises TimedOut."""
+        timeout_ms = self._timeout_ms if timeout is None else duration_ms(timeout)
+        grace = GRACE_S if timeout is None else 0.0
+
+        def begin(done: Callable[[Any], None]) -> None:
+            self._drain()
+            self._sends.watch(sending, lambda: done(True))
+
+        if self.background.wait(begin, timeout_ms / 1000 + grace) is None:
+            raise TimedOut("sending a message", int(timeout_ms))
+
+    def _put(self, row: Row) -> None:
+        if self._put_bytes - self._sends.done_bytes > self._options.buffer_bytes:
+            self._wait_for_room(row)
+        with self._lock:
+            self._put_bytes += row[7]
+            self._rows.append(row)
+        if not self._is_awake:
+            self._wake()
+
+    def _wake(self) -> None:
+        self._is_awake = True
+        self.background.call(self._drain)
+
+    def _drain(self) -> None:
+        """Take what was sent and said since the last time. On the I/O thread."""
+        self._is_awake = False
+        for inbox, take in ((self._rows, self._sends.take), (self._said, self._settles.take)):
+            taken: list[Any] = []
+            while inbox:
+                taken.append(inbox.popleft())
+            if taken:
+                take(taken)
+
+    def _wait_for_room(self, row: Row) -> None:
+        """Hold a sender back while too much is buffered. N1."""
+        self._wake()
+
+        def has_room() -> bool:
+            buffered = self._put_bytes - self._sends.done_bytes
+            return buffered <= self._options.buffer_bytes or self.background.is_closed
+
+        with self._room:
+            self._waiting_for_room += 1
+            left_s = (row[8] - mono_ms()) / 1000
+            is_there = self._room.wait_for(has_room, max(0.0, left_s))
+            self._waiting_for_room -= 1
+        if is_there:
+            return
+        buffered = self._put_bytes - self._sends.done_bytes
+        raise OverLimit("bytes on their way", buffered, self._options.buffer_bytes)
+
+    def _made_room(self) -> None:
+        if self._waiting_for_room:
+            with self._room:
+                self._room.notify_all()
+
+    # ------------------------------------------------------------------ receive
+
+    def receive(
+        self,
+        topic: str,
+        *,
+        group: str,
+        lease: Duration | None = None,
+        count: int = 500,
+        wait: Duration | None = None,
+        partition: int | None = None,
+        member: str = "",
+        ordered: bool = False,
+        start: str = "first",
+        extend: bool = False,
+        timeout: Duration | None = None,
+    ) -> Receiving:
+        """Iterate over messages leased to this worker.
+
+        Args:
+            topic: where from.
+            group: the work group; each message goes to one of its workers.
+            lease: time to settle a message; default as the topic says.
+            count: how many may be leased at a time. The client begins with one and asks for as
+                many as are worked off in a tenth of the lease.
+            wait: end after so long without a message (0: take what is there); default never.
+            partition: only this one.
+            member: this worker's name, shown in traces.
+            ordered: messages of a key one after the other.
+            start: where a new group begins, "first" or "next".
+            extend: extend the lease of the message in work, and of those that wait for it, until
+                the next one is asked for.
+            timeout: raise if no node answered for so long.
+        """
+        return Receiving(
+            self,
+            self._wish(
+                topic,
+                group=group,
+                lease=lease,
+                count=count,
+                wait=wait,
+                partition=partition,
+                member=member,
+                ordered=ordered,
+                start=start,
+                extend=extend,
+                timeout=timeout,
+            ),
+        )
+
+    def receive_many(
+        self,
+        topic: str,
+        *,
+        group: str,
+        count: int = 10,
+        wait: Duration = 0,
+        lease: Duration | None = None,
+        partition: int | None = None,
+        member: str = "",
+        ordered: bool = False,
+        start: str = "first",
+        timeout: Duration | None = None,
+    ) -> list[Message]:
+        """Lease up to ``count`` messages at once; wait up to ``wait`` for the first of them."""
+        wish = self._wish(
+            topic,
+            group=group,
+            lease=lease,
+            count=count,
+            wait=wait,
+            partition=partition,
+            member=member,
+            ordered=ordered,
+            start=start,
+            extend=False,
+            timeout=timeout,
+            is_single=True,
+        )
+        with Receiving(self, wish) as receiving:
+            return list(receiving)
+
+    def ack_many(self, messages: Iterable[Message], *, wait: bool = False) -> None:
+        """Ack messages; with ``wait`` return when all of it is stored."""
+        for message in messages:
+            message.ack()
+        if wait:
+            self.flush()
+
+    def settle(self, settle: Settle, *, wait: bool) -> None:
+        """Pass on what a worker says of a message. Raises RaftlineError where it waits."""
+        if not wait:
+            self._said.append(settle)
+            if not self._is_awake:
+                self._wake()
+            return
+
+        def begin(done: Callable[[Any], None]) -> None:
+            self._drain()
+
+            def told(error: RaftlineError | None) -> None:
+                done((error,))
+
+            self._settles.take([(*settle[:5], told)])
+
+        found = self.background.wait(begin, self._timeout_ms / 1000 + GRACE_S)
+        if found is None:
+            raise TimedOut(settle[2], int(self._timeout_ms))
+        if found[0] is not None:
+            raise found[0]
+
+    @property
+    def settles_lost(self) -> int:
+        """Return how many settles were refused because their lease had moved on, or unheard."""
+        return self._settles.lost_count
+
+    def _wish(
+        self,
+        topic: str,
+        *,
+        group: str,
+        lease: Duration | None,
+        count: int,
+        wait: Duration | None,
+        partition: int | None,
+        timeout: Duration | None,
+        **rest: Any,
+    ) -> Wish:
+        return wish_of(topic, group, lease, count, wait, partition, timeout, self._timeout_ms, rest)
+
+    # ------------------------------------------------------------------ read and ask
+
+    def read(
+        self,
+        topic: str,
+        partition: int = 0,
+        offset: int = 0,
+        *,
+        count: int = 1000,
+        wait: Duration = 0,
+        bytes_max: int = READ_BYTES_DEFAULT,
+    ) -> Page:
+        """Read the log from ``offset`` on; at its end wait for more. Nothing is leased."""
+        wait_ms = duration_ms(wait)
+        ask = read_ask(topic, partition, offset, wait_ms=wait_ms, bytes_max=bytes_max)
+        return page_of(self._reply(ask), topic, partition, offset, count)
+
+    def offsets(self, topic: str, partition: int = 0, time_ms: int | None = None) -> Json:
+        """Return the bounds of a partition's log, or the first message at or after a time."""
+        return self.run(asks.offsets(topic, partition, time_ms))
+
+    def message(self, id: str) -> ReadMessage:  # noqa: A002
+        """Return one stored message by its id. Raises UnknownMessage."""
+        topic, partition, place = split_id(id)
+        if place.startswith("w"):
+            found = self.run(asks.scheduled_one(id))
+            if "offset" not in found:
+                raise UnknownMessage(id, f"it is {found.get('state', 'gone')}")
+            place = str(found["offset"])
+        page = self.read(topic, partition, int(place), count=1, bytes_max=1)
+        if not page.messages or page.messages[0].offset != int(place):
+            raise UnknownMessage(id)
+        return page.messages[0]
+
+    def trace(self, id: str) -> Json:  # noqa: A002
+        """Return the timeline of a message."""
+        return self.run(asks.trace(id))
+
+    def search(self, topic: str, **wanted: Any) -> Json:
+        """Find messages by ``key from_time to_time member group state partition limit after``."""
+        return self.run(asks.search(topic, **wanted))
+
+    def cluster(self) -> Json:
+        """Return nodes, topics and health as one node sees them."""
+        return self.run(asks.cluster())
+
+    def run(self, query: Query[T]) -> T:
+        """Make a call. Raises RaftlineError."""
+        return query.answer(self._reply(query.ask))
+
+    def _reply(self, ask: Ask) -> Reply:
+        limit_s = (self._timeout_ms + ask.wait_ms) / 1000 + GRACE_S
+        engine = self.background.engine
+        answer = self.background.wait(
+            lambda done: engine.call(ask, self._timeout_ms, done), limit_s
+        )
+        if answer is None:
+            raise TimedOut(f"{ask.method} {ask.path}", int(self._timeout_ms))
+        if isinstance(answer, RaftlineError):
+            raise answer
+        assert isinstance(answer, Reply)
+        return answer
+
+    def close(self, timeout: Duration | None = None) -> None:
+        """Send what is buffered, give back what is leased and not worked on, hang up."""
+        if self.background.is_closed:
+            return
+        atexit.unregister(self.close)
+        try:
+            self.background.call(self.background.engine.close_receivers)
+            self.flush(timeout)
+        except (TimedOut, Unavailable):
+            pass  # sends know by themselves what became of them
+        finally:
+            self.background.stop()
+
+
+def wish_of(
+    topic: str,
+    group: str,
+    lease: Duration | None,
+    count: int,
+    wait: Duration | None,
+    partition: int | None,
+    timeout: Duration | None,
+    timeout_ms: float,
+    rest: dict[str, Any],
+) -> Wish:
+    """Return what a receiver asks for. Raises InvalidArgument."""
+    check_topic(topic)
+    check_group_name(group)
+    if count < 1:
+        raise InvalidArgument(f"count {count} is below 1", "ask for at least one message")
+    return Wish(
+        topic=topic,
+        group=group,
+        count=count,
+        lease_ms=0 if lease is None else duration_ms(lease),
+        wait_ms=None if wait is None else duration_ms(wait),
+        partition=-1 if partition is None else partition,
+        timeout_ms=timeout_ms if timeout is None else duration_ms(timeout),
+        **rest,
+    )
+
+
+def connect(servers: str | Sequence[str] = "http://127.0.0.1:8080", **options: Any) -> Line:
+    """Connect to a cluster through any of its nodes; the others are found.
+
+    Args:
+        servers: ``"http://a:8080,http://b:8080"`` or a list of such.
+        options: ``timeout`` of every call (15s), ``linger`` before a batch leaves (5ms),
+            ``batch_bytes`` (256 KiB), ``buffer_bytes`` (64 MiB), ``discover`` (False: use only the
+            servers given, through a proxy for instance).
+    """
+    return Line(servers, **options)

@@ -1,0 +1,1 @@
+"""Tasks: functions that run elsewhere, later, until they succeed or are given up on."""
