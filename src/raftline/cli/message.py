@@ -141,16 +141,14 @@ def find_message(session: Session, name: str) -> dict[str, Any]:
 
 
 def _search(session: Session, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what is found, then what the partitions that had more go on with."""
-    reply = session.call("GET", "/v1/traces/search", query={**query, "limit": PAGE_MAX})
-    yield from reply["messages"]
-    for partition, start in reply["after"].items():
-        after: int | None = start
-        while after is not None:
-            page = {**query, "limit": PAGE_MAX, "partition": partition, "after": after}
-            reply = session.call("GET", "/v1/traces/search", query=page)
-            yield from reply["messages"]
-            after = reply["after"].get(partition)
+    after = None
+    while True:
+        page = {**query, "limit": PAGE_MAX, "after": after}
+        reply = session.call("GET", "/v1/traces/search", query=page)
+        yield from reply["messages"]
+        after = reply["next"]
+        if after is None:
+            return
 
 
 def _shown(name: str, content: Any) -> str:

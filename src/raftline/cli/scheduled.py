@@ -7,7 +7,7 @@ import typer
 
 from raftline.cli import words
 from raftline.cli.session import Session, coloured, console, table
-from raftline.config.quantities import show_duration
+from raftline.cli.times import show_span
 from raftline.gateways.message_ids import parse_any_id
 
 commands = typer.Typer(
@@ -44,7 +44,7 @@ def list_scheduled(
         rows.add_row(
             row["id"],
             row["deliverAt"],
-            show_duration(row["in_ms"] // 1000 * 1000) if row["in_ms"] >= 1000 else "now",
+            show_span(row["in_ms"]),
             str(row["priority"]),
         )
     session.table({"messages": found, "count": total}, rows, f"nothing waits in {topic}")

@@ -38,3 +38,14 @@ def show_time(time_ms: int) -> str:
     """Return RFC 3339 in UTC with milliseconds."""
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def show_span(duration_ms: int) -> str:
+    """Return a duration in its two largest units: ``59m40s``; for people, not exact."""
+    left_s = max(0, duration_ms) // 1000
+    parts: list[str] = []
+    for unit, unit_s in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, left_s = divmod(left_s, unit_s)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts[:2]) or f"{max(0, duration_ms)}ms"

@@ -1,6 +1,8 @@
 """Receiving as a worker of a group: lease, print, ack; release what was not printed."""
 
 import contextlib
+import os
+import socket
 import sys
 from typing import Any
 from urllib.parse import quote
@@ -64,7 +66,7 @@ class Work:
         self._topic = topic
         self._group = group
         self._partition = -1 if partition is None else partition
-        self._member = member
+        self._member = member or f"{socket.gethostname()}-{os.getpid()}"
         self._lease_ms = lease_ms
         self._held: list[str] = []  # leased, not meant: released at the end
         self._is_lost = False
@@ -126,8 +128,7 @@ class Work:
         """Lease messages. With ``follow`` None means: nothing yet, ask again."""
         wait_ms = FOLLOW_WAIT_MS if follow else LAST_LOOK_MS
         body: Row = {"count": count, "wait": wait_ms, "partition": self._partition}
-        if self._member:
-            body["member"] = self._member
+        body["member"] = self._member
         if self._lease_ms is not None:
             body["lease"] = self._lease_ms
         path = f"/v1/topics/{_quoted(self._topic)}/groups/{_quoted(self._group)}/receive"

@@ -1,0 +1,77 @@
+"""``raftline worker``: run tasks.
+
+``worker --exec CMD`` runs a command per task (payload on standard input, exit 0 = ack); without a
+command tasks are logged and acked.
+"""
+
+import os
+import signal
+import socket
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raftline.cli import words
+from raftline.cli.crew import Crew, Plan
+from raftline.cli.sources import Source, TaskSource, TopicSource
+
+if TYPE_CHECKING:
+    from raftline.cli.session import Session
+
+LEASE_MS = 30_000
+GROUP = "workers"
+
+
+def worker(
+    context: typer.Context,
+    command: Annotated[
+        str, typer.Option("--exec", help="command per task; exit code 0 = ack, else nack")
+    ] = "",
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", "-c", min=1, max=1000, help="tasks at the same time")
+    ] = 1,
+    worker_id: Annotated[str, typer.Option(help="this worker's name (host-pid)")] = "",
+    lease: Annotated[str, typer.Option(help="renewed while a task runs")] = "30s",
+    grace: Annotated[str, typer.Option(help="time for running tasks after SIGTERM")] = "30s",
+    topic: Annotated[str, typer.Option(help="messages of this topic instead of tasks")] = "",
+    group: Annotated[str, typer.Option("--group", "-g", help="with --topic")] = GROUP,
+    drain: Annotated[bool, typer.Option("--drain", help="end when nothing is left")] = False,
+) -> int:
+    """Run tasks until told to stop (SIGTERM, Ctrl-C: running tasks may finish).
+
+    A command gets the payload on standard input and RAFTLINE_ID, RAFTLINE_TYPE and RAFTLINE_ATTEMPT
+    in its environment.
+
+    For example:
+
+      raftline worker --server http://localhost:8081
+      raftline worker --exec './send-mail.sh' -c 4
+      raftline worker --topic orders --group billing --exec 'python charge.py'
+    """
+    session: Session = context.obj
+    lease_ms = words.duration_ms(lease, "--lease") or LEASE_MS
+    name = worker_id or f"{socket.gethostname()}-{os.getpid()}"
+    source: Source = TaskSource(name, lease_ms)
+    if topic:
+        source = TopicSource(topic, group, name, lease_ms)
+    plan = Plan(
+        command=command,
+        concurrency=concurrency,
+        lease_ms=lease_ms,
+        grace_ms=words.duration_ms(grace, "--grace") or 0,
+        is_draining=drain,
+    )
+    crew = Crew(session, source, plan)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        crew.stop()
+
+    before = [signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        session.note(f"{name}: {topic or 'tasks'}, {concurrency} at a time")
+        return crew.run()
+    finally:
+        for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
+            signal.signal(number, handler)
