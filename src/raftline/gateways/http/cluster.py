@@ -8,8 +8,10 @@ from raftline.gateways.http import replies
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
+from raftline.gateways.moments import show_moment
 from raftline.gateways.ports import Calls
-from raftline.model.calls import Verified
+from raftline.model.calls import NodeRow, Verified
+from raftline.node.ports import Clock
 
 Node = int | str  # number or name
 
@@ -71,9 +73,10 @@ ADMIN: dict[str, tuple[type[msgspec.Struct], str]] = {
 class ClusterRoutes:
     """The routes that look at the cluster as a whole, or change it."""
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_calls", "_clock")
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, clock: Clock, calls: Calls) -> None:
+        self._clock = clock
         self._calls = calls
 
     def add_to(self, router: Router) -> None:
@@ -100,6 +103,9 @@ class ClusterRoutes:
             "reason": status.reason,
             "node": status.node,
             "name": status.name,
+            "leader": next((n.name for n in status.nodes if n.id == status.catalog_leader), None),
+            "timestamp": show_moment(self._clock.wall_ms()),
+            "uptime_ms": status.uptime_ms,
         }
         exchange.json(body, 200 if status.ready else 503)
 
@@ -142,4 +148,37 @@ class ClusterRoutes:
             if names is None or topic.name in names
             for row in topic.partitions
         ]
-        exchange.json({"shards": shards, "nodes": catalog.nodes})
+        leader = self._calls.status().catalog_leader
+        brokers = {node.id: _broker(node) for node in catalog.nodes}
+        info = {
+            f"{topic.name}-{row.partition}": {
+                "ShardType": "PARTITIONS",
+                "ShardID": row.shard,
+                "Topic": topic.name,
+                "PartitionID": f"{topic.name}-{row.partition}",
+                "Brokers": [brokers[node] for node in row.replicas if node in brokers],
+                "Leader": brokers.get(row.leader),
+            }
+            for topic in catalog.topics
+            if names is None or topic.name in names
+            for row in topic.partitions
+        }
+        exchange.json(
+            {
+                "shards": shards,
+                "nodes": catalog.nodes,
+                "shardInfo": info,
+                "brokers": list(brokers.values()),
+                "leader": brokers.get(leader),
+            }
+        )
+
+
+def _broker(node: NodeRow) -> dict[str, Any]:
+    """Return a node in the words of sreekar2307/queue."""
+    return {
+        "ID": node.id,
+        "RaftAddress": node.peer,
+        "ReachGrpcAddress": node.grpc,
+        "ReachHttpAddress": node.http,
+    }

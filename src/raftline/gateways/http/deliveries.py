@@ -267,7 +267,10 @@ class DeliveryRoutes:
                 if errors[0] is not None:
                     exchange.fail(errors[0])
                 else:
-                    exchange.json({"settled": 1})
+                    token = rows[0][0]
+                    where = {"topic": token.topic, "partition": token.partition}
+                    where |= {"offset": token.offset}
+                    exchange.json({"settled": 1, "success": True, **where})
                 return
             answer: dict[str, Any] = {
                 "settled": sum(error is None for error in errors),

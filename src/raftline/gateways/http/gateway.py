@@ -8,6 +8,9 @@ from raftline.gateways.http.cluster import ClusterRoutes
 from raftline.gateways.http.dead_letters import DeadLetterRoutes
 from raftline.gateways.http.deliveries import DeliveryRoutes
 from raftline.gateways.http.dialects.dqueue import DqueueRoutes
+from raftline.gateways.http.dialects.falconq import FalconqRoutes
+from raftline.gateways.http.dialects.goqueue import GoqueueRoutes
+from raftline.gateways.http.dialects.sreekar import SreekarRoutes
 from raftline.gateways.http.groups import GroupRoutes
 from raftline.gateways.http.messages import MessageRoutes
 from raftline.gateways.http.metrics import MetricRoutes
@@ -48,16 +51,20 @@ class HttpGateway:
             reply_bytes_max=limits.reply_bytes_max,
         )
         messages.add_to(router)
-        DeliveryRoutes(calls, reply_bytes_max=limits.reply_bytes_max).add_to(router)
+        deliveries = DeliveryRoutes(calls, reply_bytes_max=limits.reply_bytes_max)
+        deliveries.add_to(router)
         DeadLetterRoutes(calls).add_to(router)
         ScheduledRoutes(calls).add_to(router)
         TraceRoutes(calls).add_to(router)
         GroupRoutes(clock, calls, reply_bytes_max=limits.reply_bytes_max).add_to(router)
         TopicRoutes(calls, finder).add_to(router)
-        ClusterRoutes(calls).add_to(router)
+        ClusterRoutes(clock, calls).add_to(router)
         MetricRoutes(calls).add_to(router)
         DqueueRoutes(calls, messages, max_retries=settings.delivery.retries_max).add_to(router)
+        FalconqRoutes(calls, messages, deliveries).add_to(router)
+        SreekarRoutes(clock, calls, messages).add_to(router)
         OpenApiRoutes(router).add_to(router)
+        GoqueueRoutes(clock, calls, messages, deliveries, settings).add_to(router)
         self.server = HttpServer(
             loop,
             router.route,

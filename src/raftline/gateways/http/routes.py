@@ -1,7 +1,8 @@
 """From method and path to what runs.
 
 A pattern is a path whose ``{name}`` segments match anything. Routes are looked up once per new head
-(server.py remembers the result) among those with as many segments and the same first one.
+(server.py remembers the result) among those with as many segments and the same first one; a
+segment that is written out goes before a name.
 
 A route is described where it is added: what it takes and answers, as structs; ``openapi.py``
 makes a document of that.
@@ -162,7 +163,9 @@ class Router:
     def _enter(self, route: Route) -> None:
         self.routes.append(route)
         key = (len(route.segments), route.segments[1])
-        self._by_start.setdefault(key, []).append(route)
+        found = self._by_start.setdefault(key, [])
+        found.append(route)
+        found.sort(key=lambda known: [part.startswith("{") for part in known.segments])
 
     def route(self, line: RequestLine, fields: Fields) -> Run:
         """Return what runs for this head; a refusal runs too. Raises Refused."""
