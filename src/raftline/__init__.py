@@ -7,14 +7,30 @@ node needs none of them.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from raftline.client.async_line import AsyncLine, AsyncMessage, AsyncSending, connect_async
     from raftline.client.line import Line, Message, Sending, connect
     from raftline.model.errors import RaftlineError
 
 __version__ = "0.1.0"
 
-__all__ = ["Line", "Message", "RaftlineError", "Sending", "__version__", "connect"]
+__all__ = [
+    "AsyncLine",
+    "AsyncMessage",
+    "AsyncSending",
+    "Line",
+    "Message",
+    "RaftlineError",
+    "Sending",
+    "__version__",
+    "connect",
+    "connect_async",
+]
 
 _PLACES = {
+    "AsyncLine": "raftline.client.async_line",
+    "AsyncMessage": "raftline.client.async_line",
+    "AsyncSending": "raftline.client.async_line",
+    "connect_async": "raftline.client.async_line",
     "Line": "raftline.client.line",
     "Message": "raftline.client.line",
     "Sending": "raftline.client.line",

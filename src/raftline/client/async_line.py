@@ -1,0 +1,545 @@
+"""The async client: ``raftline.connect_async(...)``, on the event loop that uses it.
+
+The same core as the sync client (client/line.py), without a thread: what that one waits for, this
+one awaits.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any, TypeVar
+
+from raftline.client import asks
+from raftline.client.asks import Json, Moment, Query, split_id
+from raftline.client.async_admin import AsyncGroups, AsyncLetters, AsyncScheduled, AsyncTopics
+from raftline.client.background import GRACE_S
+from raftline.client.clock import mono_ms, wall_ms
+from raftline.client.core.batches import Handle, Sent
+from raftline.client.core.caller import Ask
+from raftline.client.core.engine import Engine, Options
+from raftline.client.core.ports import Reply
+from raftline.client.core.receives import Leased, Receiver, Wish
+from raftline.client.core.sends import Row
+from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, Settle
+from raftline.client.drafts import Bytes, Headers, full_row
+from raftline.client.leased import BACKOFF, Duration, LeasedMessage, duration_ms
+from raftline.client.line import wish_of
+from raftline.client.messages import Message as ReadMessage
+from raftline.client.net import LoopClock, Wires
+from raftline.client.reads import Page, page_of, read_ask
+from raftline.client.servers import server_list
+from raftline.model.errors import OverLimit, RaftlineError, TimedOut, UnknownMessage
+from raftline.model.limits import READ_BYTES_DEFAULT
+
+T = TypeVar("T")
+TURN_SENDS = 500  # after so many sends others have a turn
+TURN_MESSAGES = 64  # and after so many messages received
+
+
+class _Turn:
+    """Awaiting it lets others have a turn."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+class AsyncSending(Handle):
+    """A message on its way: ``await`` it, or its ``result()``, to know that it is stored."""
+
+    __slots__ = ("_line",)
+
+    def __init__(self, line: "AsyncLine") -> None:
+        self._line = line
+        self.load = None
+        self.at = 0
+
+    async def result(self, timeout: Duration | None = None) -> Sent:  # noqa: ASYNC109
+        """Wait until the message is stored, and say where. Raises RaftlineError."""
+        if not self.is_done:
+            await self._line.await_sending(self, timeout)
+        return self.outcome()
+
+    async def id(self, timeout: Duration | None = None) -> str:  # noqa: ASYNC109
+        """Wait until the message is stored, and return its id. Raises RaftlineError."""
+        return (await self.result(timeout)).id
+
+    def __await__(self) -> Generator[Any, None, Sent]:
+        return self.result().__await__()
+
+
+class AsyncMessage(LeasedMessage):
+    """A message leased to this worker; settle it with ``ack``, ``nack`` or ``reject``.
+
+    ``async with message:`` extends it while the block runs, acks it at its end, and nacks it if
+    the block raises.
+    """
+
+    __slots__ = ("_line",)
+
+    def __init__(self, line: "AsyncLine", receiver: Receiver, leased: Leased) -> None:
+        self._line = line
+        self._receiver = receiver
+        self._lease, self._stored = leased
+        self._is_settled = False
+
+    async def ack(self, *, wait: bool = False) -> None:
+        """Say that the work is done."""
+        self._settle_once()
+        await self._line.settle((self._lease, self._stored.offset, ACK, 0, "", None), wait=wait)
+
+    async def nack(
+        self, reason: str = "", delay: Duration | None = None, *, wait: bool = False
+    ) -> None:
+        """Give it back: it comes again after ``delay``, or the topic's backoff."""
+        self._settle_once()
+        delay_ms = BACKOFF if delay is None else duration_ms(delay)
+        settle = (self._lease, self._stored.offset, NACK, delay_ms, reason, None)
+        await self._line.settle(settle, wait=wait)
+
+    async def reject(self, reason: str = "", *, wait: bool = False) -> None:
+        """Give up on it: it goes to the dead letters at once."""
+        self._settle_once()
+        settle = (self._lease, self._stored.offset, REJECT, 0, reason, None)
+        await self._line.settle(settle, wait=wait)
+
+    async def extend(self, lease: Duration | None = None, *, wait: bool = True) -> None:
+        """Have the message for that long from now on (default: as long as at first)."""
+        lease_ms = self._lease.lease_ms if lease is None else duration_ms(lease)
+        settle = (self._lease, self._stored.offset, EXTEND, lease_ms, "", None)
+        await self._line.settle(settle, wait=wait)
+
+    async def __aenter__(self) -> "AsyncMessage":
+        self._receiver.hold((self._lease, self._stored))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._receiver.let_go(self._stored)
+        if self._is_settled:
+            return
+        if error is None:
+            await self.ack()
+        else:
+            await self.nack(f"{type(error).__name__}: {error}"[:500])
+
+
+class AsyncReceiving:
+    """Messages for one worker, one after the other: ``async for``."""
+
+    def __init__(self, line: "AsyncLine", wish: Wish) -> None:
+        self._line = line
+        self._wish = wish
+        self._receiver: Receiver | None = None
+        self._event = asyncio.Event()
+        self._current: Leased | None = None
+        self._count = 0
+
+    def __aiter__(self) -> "AsyncReceiving":
+        return self
+
+    async def __anext__(self) -> AsyncMessage:
+        receiver = self._receiver
+        if receiver is None:
+            receiver = self._receiver = self._line.engine.receiver(self._wish)
+            receiver.on_change = self._event.set
+            receiver.start()
+        elif receiver.wants_more:
+            receiver.poll()
+        if self._current is not None:
+            receiver.let_go(self._current[1])
+            self._current = None
+        while True:
+            leased = await self._take(receiver)
+            if not receiver.is_lapsed(leased[0]):
+                break
+            receiver.lapsed_count += 1
+        self._count += 1
+        if not self._count % TURN_MESSAGES:
+            await _Turn()
+        if self._wish.extend:
+            self._current = leased
+            receiver.hold(leased)
+        return AsyncMessage(self._line, receiver, leased)
+
+    async def _take(self, receiver: Receiver) -> Leased:
+        while not receiver.ready:
+            if receiver.is_over:
+                if receiver.error is not None:
+                    raise receiver.error
+                raise StopAsyncIteration
+            self._event.clear()
+            if receiver.wants_more:
+                receiver.poll()
+            await self._event.wait()
+        return receiver.ready.popleft()
+
+    def close(self) -> None:
+        """End it; what was leased and not handed out is given back."""
+        if self._receiver is not None:
+            self._receiver.close()
+
+    async def __aenter__(self) -> "AsyncReceiving":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        receiver = getattr(self, "_receiver", None)
+        if receiver is not None and not receiver.is_closed:
+            self._line.call_soon(receiver.close)
+
+
+class AsyncLine:
+    """A connection to a cluster, for one event loop: ``async with``, or ``await`` it."""
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        timeout: Duration = "15s",
+        linger: Duration = "5ms",
+        batch_bytes: int = 256 << 10,
+        buffer_bytes: int = 64 << 20,
+        discover: bool = True,
+    ) -> None:
+        self._seeds = server_list(servers)
+        self._options = Options(
+            timeout_ms=duration_ms(timeout),
+            linger_ms=duration_ms(linger),
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            discover=discover,
+        )
+        self._timeout_ms: float = self._options.timeout_ms
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._engine: Engine | None = None
+        self._wires: Wires | None = None
+        self._rows: deque[Row] = deque()
+        self._said: list[Settle] = []
+        self._is_awake = False
+        self._is_closed = False
+        self._put_bytes = 0
+        self._room = asyncio.Event()
+        self.topics = AsyncTopics(self.run)
+        self.groups = AsyncGroups(self.run)
+        self.scheduled = AsyncScheduled(self.run)
+        self.dlq = AsyncLetters(self.run)
+
+    @property
+    def engine(self) -> Engine:
+        """The core, begun on first use."""
+        if self._engine is None:
+            self._loop = asyncio.get_running_loop()
+            self._wires = Wires(self._loop)
+            clock = LoopClock(self._loop)
+            self._engine = Engine(clock, self._wires, Random(), self._seeds, self._options)
+            self._engine.sends.on_done = self._room.set
+            self._engine.start()
+        return self._engine
+
+    def __await__(self) -> Generator[Any, None, "AsyncLine"]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> "AsyncLine":
+        _ = self.engine
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Run something on the loop, from anywhere, if it still runs."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
+
+    # ------------------------------------------------------------------ send
+
+    async def send(
+        self,
+        topic: str,
+        value: Bytes | None,
+        *,
+        key: Bytes | None = None,
+        headers: Headers | None = None,
+        priority: int | str = 0,
+        delay: Duration | None = None,
+        deliver_at: Moment | None = None,
+        dedup_key: str | None = None,
+        partition: int | None = None,
+        timeout: Duration | None = None,  # noqa: ASYNC109
+        wait: bool = False,
+    ) -> AsyncSending:
+        """Send a message; see ``Line.send``. Waits while the buffer is full. Raises OverLimit."""
+        timeout_ms = self._timeout_ms if timeout is None else duration_ms(timeout)
+        engine = self.engine
+        sending = AsyncSending(self)
+        row = full_row(
+            sending,
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            priority=priority,
+            delay=delay,
+            deliver_at=deliver_at,
+            dedup_key=dedup_key,
+            partition=partition,
+            deadline_ms=mono_ms() + timeout_ms,
+            wall_ms=wall_ms(),
+        )
+        if self._put_bytes - engine.sends.done_bytes > self._options.buffer_bytes:
+            await self._wait_for_room(row)
+        self._put_bytes += row[7]
+        self._rows.append(row)
+        self._wake()
+        if len(self._rows) >= TURN_SENDS:
+            await _Turn()
+        if wait:
+            await sending.result(timeout)
+        return sending
+
+    async def send_now(self, topic: str, value: Bytes | None, **wishes: Any) -> Sent:
+        """Send a message and wait until it is stored. Raises RaftlineError."""
+        sending = await self.send(topic, value, **wishes)
+        return await sending.result(wishes.get("timeout"))
+
+    async def send_many(
+        self, topic: str, values: Iterable[Bytes | None], **wishes: Any
+    ) -> list[AsyncSending]:
+        """Send messages that all wish the same; wait for them with ``flush`` or one by one."""
+        return [await self.send(topic, value, **wishes) for value in values]
+
+    async def flush(self, timeout: Duration | None = None) -> None:  # noqa: ASYNC109
+        """Wait until every send and settle so far has its outcome. Raises TimedOut."""
+        timeout_ms = self._timeout_ms if timeout is None else duration_ms(timeout)
+        self._drain()
+        await self._until(
+            lambda done: self.engine.flush(lambda: done(True)), timeout_ms / 1000 + GRACE_S, "flush"
+        )
+
+    async def await_sending(self, sending: AsyncSending, timeout: Duration | None) -> None:  # noqa: ASYNC109
+        """Wait until it is known what became of a message. Raises TimedOut."""
+        timeout_ms = self._timeout_ms if timeout is None else duration_ms(timeout)
+        grace = GRACE_S if timeout is None else 0.0
+        self._drain()
+        await self._until(
+            lambda done: self.engine.sends.watch(sending, lambda: done(True)),
+            timeout_ms / 1000 + grace,
+            "sending a message",
+        )
+
+    def _wake(self) -> None:
+        if not self._is_awake:
+            self._is_awake = True
+            asyncio.get_running_loop().call_soon(self._drain)
+
+    def _drain(self) -> None:
+        """Take what was sent and said since the last time."""
+        self._is_awake = False
+        if self._rows:
+            rows, self._rows = self._rows, deque()
+            self.engine.sends.take(rows)
+        if self._said:
+            said, self._said = self._said, []
+            self.engine.settles.take(said)
+
+    async def _wait_for_room(self, row: Row) -> None:
+        sends, most = self.engine.sends, self._options.buffer_bytes
+        self._drain()
+        while self._put_bytes - sends.done_bytes > most:
+            left_s = (row[8] - mono_ms()) / 1000
+            if left_s <= 0:
+                raise OverLimit("bytes on their way", self._put_bytes - sends.done_bytes, most)
+            self._room.clear()
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._room.wait()
+            except TimeoutError:
+                continue
+
+    # ------------------------------------------------------------------ receive
+
+    def receive(
+        self,
+        topic: str,
+        *,
+        group: str,
+        lease: Duration | None = None,
+        count: int = 500,
+        wait: Duration | None = None,
+        partition: int | None = None,
+        member: str = "",
+        ordered: bool = False,
+        start: str = "first",
+        extend: bool = False,
+        timeout: Duration | None = None,
+    ) -> AsyncReceiving:
+        """Iterate over messages leased to this worker; see ``Line.receive``."""
+        rest = {"member": member, "ordered": ordered, "start": start, "extend": extend}
+        return AsyncReceiving(
+            self,
+            wish_of(topic, group, lease, count, wait, partition, timeout, self._timeout_ms, rest),
+        )
+
+    async def receive_many(
+        self,
+        topic: str,
+        *,
+        group: str,
+        count: int = 10,
+        wait: Duration = 0,
+        lease: Duration | None = None,
+        partition: int | None = None,
+        member: str = "",
+        ordered: bool = False,
+        start: str = "first",
+        timeout: Duration | None = None,  # noqa: ASYNC109
+    ) -> list[AsyncMessage]:
+        """Lease up to ``count`` messages at once; wait up to ``wait`` for the first of them."""
+        rest = {"member": member, "ordered": ordered, "start": start, "is_single": True}
+        wish = wish_of(topic, group, lease, count, wait, partition, timeout, self._timeout_ms, rest)
+        async with AsyncReceiving(self, wish) as receiving:
+            return [message async for message in receiving]
+
+    async def ack_many(self, messages: Iterable[AsyncMessage], *, wait: bool = False) -> None:
+        """Ack messages; with ``wait`` return when all of it is stored."""
+        for message in messages:
+            await message.ack()
+        if wait:
+            await self.flush()
+
+    async def settle(self, settle: Settle, *, wait: bool) -> None:
+        """Pass on what a worker says of a message. Raises RaftlineError where it waits."""
+        settles = self.engine.settles
+        if not wait:
+            self._said.append(settle)
+            self._wake()
+            return
+
+        def begin(done: Callable[[Any], None]) -> None:
+            def told(error: RaftlineError | None) -> None:
+                done((error,))
+
+            settles.take([(*settle[:5], told)])
+
+        found = await self._until(begin, self._timeout_ms / 1000 + GRACE_S, settle[2])
+        if found[0] is not None:
+            raise found[0]
+
+    @property
+    def settles_lost(self) -> int:
+        """Return how many settles were refused because their lease had moved on, or unheard."""
+        return self.engine.settles.lost_count
+
+    # ------------------------------------------------------------------ read and ask
+
+    async def read(
+        self,
+        topic: str,
+        partition: int = 0,
+        offset: int = 0,
+        *,
+        count: int = 1000,
+        wait: Duration = 0,
+        bytes_max: int = READ_BYTES_DEFAULT,
+    ) -> Page:
+        """Read the log from ``offset`` on; at its end wait for more. Nothing is leased."""
+        wait_ms = duration_ms(wait)
+        ask = read_ask(topic, partition, offset, wait_ms=wait_ms, bytes_max=bytes_max)
+        return page_of(await self._reply(ask), topic, partition, offset, count)
+
+    async def offsets(self, topic: str, partition: int = 0, time_ms: int | None = None) -> Json:
+        """Return the bounds of a partition's log, or the first message at or after a time."""
+        return await self.run(asks.offsets(topic, partition, time_ms))
+
+    async def message(self, id: str) -> ReadMessage:  # noqa: A002
+        """Return one stored message by its id. Raises UnknownMessage."""
+        topic, partition, place = split_id(id)
+        if place.startswith("w"):
+            found = await self.run(asks.scheduled_one(id))
+            if "offset" not in found:
+                raise UnknownMessage(id, f"it is {found.get('state', 'gone')}")
+            place = str(found["offset"])
+        page = await self.read(topic, partition, int(place), count=1, bytes_max=1)
+        if not page.messages or page.messages[0].offset != int(place):
+            raise UnknownMessage(id)
+        return page.messages[0]
+
+    async def trace(self, id: str) -> Json:  # noqa: A002
+        """Return the timeline of a message."""
+        return await self.run(asks.trace(id))
+
+    async def search(self, topic: str, **wanted: Any) -> Json:
+        """Find messages by ``key from_time to_time member group state partition limit after``."""
+        return await self.run(asks.search(topic, **wanted))
+
+    async def cluster(self) -> Json:
+        """Return nodes, topics and health as one node sees them."""
+        return await self.run(asks.cluster())
+
+    async def run(self, query: Query[T]) -> T:
+        """Make a call. Raises RaftlineError."""
+        return query.answer(await self._reply(query.ask))
+
+    async def _reply(self, ask: Ask) -> Reply:
+        limit_s = (self._timeout_ms + ask.wait_ms) / 1000 + GRACE_S
+        answer = await self._until(
+            lambda done: self.engine.call(ask, self._timeout_ms, done),
+            limit_s,
+            f"{ask.method} {ask.path}",
+        )
+        if isinstance(answer, RaftlineError):
+            raise answer
+        assert isinstance(answer, Reply)
+        return answer
+
+    async def _until(
+        self, begin: Callable[[Callable[[Any], None]], None], limit_s: float, what: str
+    ) -> Any:
+        """Begin something and wait until it calls back. Raises TimedOut."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(answer: Any) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        begin(done)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await future
+        except TimeoutError as error:
+            raise TimedOut(what, int(limit_s * 1000)) from error
+
+    async def close(self, timeout: Duration | None = None) -> None:  # noqa: ASYNC109
+        """Send what is buffered, give back what is leased and not worked on, hang up."""
+        if self._is_closed or self._engine is None:
+            return
+        self._is_closed = True
+        self._engine.close_receivers()
+        try:
+            await self.flush(timeout)
+        except TimedOut:
+            pass  # sends know by themselves what became of them
+        finally:
+            self._engine.close()
+            assert self._wires is not None
+            self._wires.close()
+
+
+def connect_async(
+    servers: str | Sequence[str] = "http://127.0.0.1:8080", **options: Any
+) -> AsyncLine:
+    """Connect to a cluster from an event loop; options as for ``connect``.
+
+    ``async with raftline.connect_async(...) as line``, or ``line = await connect_async(...)``.
+    """
+    return AsyncLine(servers, **options)
