@@ -24,12 +24,16 @@ def starve(seconds: float, disturb: str) -> tuple[Simulation, float]:
     cluster.advance("1s")
     producers, workers = queue.workload.producers, queue.workload.workers
     host = cluster.host("node-1")
+    late = next(name for name in cluster.nodes if name != cluster.leader("jobs", 0))
+    if disturb == "late follower":
+        cluster.isolate(late)
+        host = cluster.host(cluster.leader("jobs", 0))
     sent_ms = world.now_ms
     (low,) = producers.send(host, 0, [-3])
     end_ms = sent_ms + seconds * 1_000.0
 
     def more() -> None:
-        running = [h for h in cluster.hosts.values() if h.running]
+        running = [h for h in cluster.hosts.values() if h.running and h.name != late]
         if running:
             producers.send(running[0], 0, [5, 5])
             workers.receive(running[-1], 0, "plain", 1, lease_ms=5_000, got=ack)
@@ -41,7 +45,7 @@ def starve(seconds: float, disturb: str) -> tuple[Simulation, float]:
 
     producers.send(host, 0, [5] * 20)
     world.after(EVERY_MS, more)
-    world.after(12_000.0, lambda: strike(simulation, disturb))
+    world.after(12_000.0, lambda: strike(simulation, disturb, late))
     cluster.advance(f"{seconds:.0f}s")
     for delivery in queue.history.deliveries:
         if any(item.number == low.number for item in delivery.items):
@@ -49,8 +53,19 @@ def starve(seconds: float, disturb: str) -> tuple[Simulation, float]:
     return simulation, -1.0
 
 
-def strike(simulation: Simulation, disturb: str) -> None:
+def strike(simulation: Simulation, disturb: str, late: str) -> None:
     cluster = simulation.cluster
+    if disturb == "late follower":  # it hears of many seconds at once, then it leads
+        cluster.net.heal()
+        to: dict[str, object] = {
+            "topic": "jobs",
+            "partition": 0,
+            "to_node": cluster.number_of(late),
+        }
+        host = cluster.host(late)
+        cluster.world.after(
+            2_000.0, lambda: simulation.workload.command(host, "cluster.transfer", to)
+        )
     if disturb == "failover":
         gone = cluster.host(cluster.leader("jobs", 0))
         gone.kill()
@@ -61,7 +76,7 @@ def strike(simulation: Simulation, disturb: str) -> None:
             cluster.world.after(500.0, host.start)
 
 
-@pytest.mark.parametrize("disturb", ["nothing", "failover", "restart"])
+@pytest.mark.parametrize("disturb", ["nothing", "failover", "restart", "late follower"])
 def test_a_low_priority_is_delivered_within_the_bound(disturb: str) -> None:
     simulation, waited_ms = starve(45.0, disturb)
     assert 0 <= waited_ms <= WAIT_BOUND_MS + SLACK_MS, waited_ms

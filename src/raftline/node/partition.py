@@ -256,6 +256,7 @@ class PartitionHost:
                 result.at_ms,
                 [(view_of[b.start : b.start + b.length], b.count, b.max_timestamp) for b in stored],
             )
+            self.ages.note(self.log.log_end, result.at_ms)  # many entries may be applied at once
             tally = self._tally_of(entry)
             if tally is not None:
                 tally.stored(stored, self.log.log_end)
@@ -398,7 +399,6 @@ class PartitionHost:
         replica = self.replica
         if replica is not None:
             replica.time.observe(self.machine.at_ms)
-        self.ages.note(self.machine.next_offset, self.machine.at_ms)
         self._segments.appended(self)
         if self.desk is not None:
             self.desk.after_apply()
