@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from raftline.gateways.http import replies
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
@@ -81,19 +80,12 @@ class ClusterRoutes:
 
     def add_to(self, router: Router) -> None:
         """Add the routes."""
-        router.add("GET", "/", self.welcome)
         router.add("GET", "/health", self.health)
         router.add("GET", "/v1/cluster", self.status)
         router.add("POST", "/v1/cluster/verify", self.verify)
         for verb in ADMIN:
             router.add("POST", f"/v1/cluster/{verb}", self.change)
         router.add("GET", "/shards-info", self.shards, query="topics")
-
-    def welcome(self, exchange: Exchange, request: Request) -> None:
-        """Say what this is."""
-        status = self._calls.status()
-        text = f"Raftline node {status.name}: the API is under /v1, the state under /v1/cluster.\n"
-        exchange.send(text.encode(), content_type=replies.TEXT)
 
     def health(self, exchange: Exchange, request: Request) -> None:
         """Say whether this node takes work."""

@@ -18,6 +18,7 @@ from raftline.gateways.http.openapi import OpenApiRoutes
 from raftline.gateways.http.routes import Router
 from raftline.gateways.http.scheduled import ScheduledRoutes
 from raftline.gateways.http.server import HttpServer
+from raftline.gateways.http.status_page import StatusPageRoutes
 from raftline.gateways.http.topics import TopicRoutes
 from raftline.gateways.http.traces import TraceRoutes
 from raftline.gateways.ports import Calls
@@ -58,6 +59,7 @@ class HttpGateway:
         TraceRoutes(calls).add_to(router)
         GroupRoutes(clock, calls, reply_bytes_max=limits.reply_bytes_max).add_to(router)
         TopicRoutes(calls, finder).add_to(router)
+        StatusPageRoutes(calls).add_to(router)
         ClusterRoutes(clock, calls).add_to(router)
         MetricRoutes(calls).add_to(router)
         DqueueRoutes(calls, messages, max_retries=settings.delivery.retries_max).add_to(router)
