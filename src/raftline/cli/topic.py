@@ -100,6 +100,9 @@ def delete(context: typer.Context, name: Name) -> None:
     session.answer(reply, f"deleted {name}")
 
 
+commands.command("describe", hidden=True)(show)
+
+
 def read_settings(pairs: list[str], retention: str) -> dict[str, Any]:
     """Turn ``key=value`` words and ``--retention`` into settings of a topic."""
     wanted: dict[str, Any] = {}
