@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from raftline.gateways.http.answers import ClusterAnswer, HealthAnswer, ShardsAnswer
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
@@ -80,12 +81,14 @@ class ClusterRoutes:
 
     def add_to(self, router: Router) -> None:
         """Add the routes."""
-        router.add("GET", "/health", self.health)
-        router.add("GET", "/v1/cluster", self.status)
-        router.add("POST", "/v1/cluster/verify", self.verify)
-        for verb in ADMIN:
-            router.add("POST", f"/v1/cluster/{verb}", self.change)
-        router.add("GET", "/shards-info", self.shards, query="topics")
+        router.add("GET", "/health", self.health, answer=HealthAnswer)
+        router.add("GET", "/v1/cluster", self.status, answer=ClusterAnswer)
+        router.add("POST", "/v1/cluster/verify", self.verify, answer=Verified)
+        for verb, (kind, _) in ADMIN.items():
+            told: dict[str, Any] = {"summary": kind.__doc__ or "", "body": kind}
+            path = f"/v1/cluster/{verb}"
+            router.add("POST", path, self.change, answer=dict[str, Any], **told)
+        router.add("GET", "/shards-info", self.shards, query="topics", answer=ShardsAnswer)
 
     def health(self, exchange: Exchange, request: Request) -> None:
         """Say whether this node takes work."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from raftline.gateways.http.answers import LettersAnswer, WorkAnswer
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.items import to_item
 from raftline.gateways.http.routes import Request, Router
@@ -99,10 +100,10 @@ class DeadLetterRoutes:
     def add_to(self, router: Router) -> None:
         """Add the routes."""
         one = "/v1/topics/{topic}/dlq"
-        router.add("GET", one, self.list, query=LIST_QUERY)
-        router.add("GET", one + "/{id}", self.show, query="form")
-        router.add("POST", one + "/redrive", self.redrive)
-        router.add("POST", one + "/purge", self.purge)
+        router.add("GET", one, self.list, query=LIST_QUERY, answer=LettersAnswer)
+        router.add("GET", one + "/{id}", self.show, query="form", answer=dict[str, Any])
+        router.add("POST", one + "/redrive", self.redrive, body=Work, answer=WorkAnswer)
+        router.add("POST", one + "/purge", self.purge, body=Work, answer=WorkAnswer)
 
     def list(self, exchange: Exchange, request: Request) -> None:
         """List dead letters, oldest first."""

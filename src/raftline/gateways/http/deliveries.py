@@ -11,6 +11,7 @@ import msgspec
 
 from raftline.gateways.error_table import row_of
 from raftline.gateways.http import replies
+from raftline.gateways.http.answers import RangesAnswer, SettleAnswer
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.items import ReadItem, fill_item
 from raftline.gateways.http.routes import Request, Router
@@ -113,6 +114,12 @@ class Delivered(ReadItem):
     lease_expires_ms: int = 0
 
 
+class ReceiveAnswer(msgspec.Struct):
+    """Leased messages."""
+
+    messages: list[Delivered]
+
+
 _receive_decoder = msgspec.json.Decoder(ReceiveBody)
 _settle_decoder = msgspec.json.Decoder(SettleBody)
 _mixed_decoder = msgspec.json.Decoder(MixedBody)
@@ -133,13 +140,18 @@ class DeliveryRoutes:
     def add_to(self, router: Router) -> None:
         """Add the routes."""
         add = router.add
-        add("POST", "/v1/topics/{topic}/groups/{group}/receive", self.receive)
-        for verb in VERBS:
-            add("POST", f"/v1/messages/{verb}", self._settling(VERBS.index(verb)))
-        add("POST", "/v1/messages/visibility", self._settling(EXTEND))
-        add("POST", "/v1/messages/settle", self.settle_mixed)
+        path = "/v1/topics/{topic}/groups/{group}/receive"
+        told: dict[str, Any] = {"body": ReceiveBody, "body_optional": True, "sealed": "out"}
+        add("POST", path, self.receive, answer=ReceiveAnswer, **told)
+        verbs = {**{verb: VERBS.index(verb) for verb in VERBS}, "visibility": EXTEND}
+        told = {"body": SettleBody, "answer": SettleAnswer}
+        for name, verb in verbs.items():
+            summary = f"Settle what was leased, by its tokens: {VERBS[verb]}."
+            add("POST", f"/v1/messages/{name}", self._settling(verb), summary=summary, **told)
+        told = {"body": MixedBody, "answer": SettleAnswer}
+        add("POST", "/v1/messages/settle", self.settle_mixed, **told)
         one = "/v1/topics/{topic}/partitions/{partition}/groups/{group}"
-        add("POST", f"{one}/settle", self.settle_ranges)
+        add("POST", f"{one}/settle", self.settle_ranges, body=RangesBody, answer=RangesAnswer)
 
     # ------------------------------------------------------------------ receive
 

@@ -6,6 +6,16 @@ import msgspec
 
 from raftline.gateways.group_reports import GroupReports
 from raftline.gateways.group_resets import EARLIEST, LATEST, GroupResets, ResetWish, Target
+from raftline.gateways.http.answers import (
+    CommitAnswer,
+    GroupAnswer,
+    GroupDeleted,
+    GroupsAnswer,
+    LeaveAnswer,
+    MemberAnswer,
+    OffsetsOfGroup,
+    ResetAnswer,
+)
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.items import ReadItem, fill_item
 from raftline.gateways.http.routes import Request, Router
@@ -101,6 +111,14 @@ class GroupItem(ReadItem):
     partition: int = 0
 
 
+class PollAnswer(MemberAnswer):
+    """The same, and what was read."""
+
+    messages: list[GroupItem]
+    next_offsets: dict[str, dict[int, int]]
+    poll: int
+
+
 class GroupRoutes:
     """The routes under ``/v1/groups``."""
 
@@ -116,17 +134,17 @@ class GroupRoutes:
     def add_to(self, router: Router) -> None:
         """Add the routes."""
         add, one = router.add, "/v1/groups/{group}"
-        add("GET", "/v1/groups", self.list, query="topic")
-        add("GET", one, self.show, query="topic")
-        add("DELETE", one, self.delete, query="topic")
-        add("POST", f"{one}/join", self.join)
-        add("POST", f"{one}/heartbeat", self.heartbeat)
-        add("POST", f"{one}/leave", self.leave)
+        add("GET", "/v1/groups", self.list, query="topic", answer=GroupsAnswer)
+        add("GET", one, self.show, query="topic", answer=GroupAnswer)
+        add("DELETE", one, self.delete, query="topic", answer=GroupDeleted)
+        add("POST", f"{one}/join", self.join, body=JoinBody, answer=MemberAnswer)
+        add("POST", f"{one}/heartbeat", self.heartbeat, body=BeatBody, answer=MemberAnswer)
+        add("POST", f"{one}/leave", self.leave, body=LeaveBody, answer=LeaveAnswer)
         query = "member_id generation limit wait_ms bytes_max poll"
-        add("GET", f"{one}/poll", self.poll, query=query)
-        add("POST", f"{one}/offsets", self.commit)
-        add("GET", f"{one}/offsets", self.offsets)
-        add("POST", f"{one}/reset", self.reset)
+        add("GET", f"{one}/poll", self.poll, query=query, answer=PollAnswer)
+        add("POST", f"{one}/offsets", self.commit, body=CommitBody, answer=CommitAnswer)
+        add("GET", f"{one}/offsets", self.offsets, answer=OffsetsOfGroup)
+        add("POST", f"{one}/reset", self.reset, body=ResetBody, answer=ResetAnswer)
 
     # ------------------------------------------------------------------ members
 

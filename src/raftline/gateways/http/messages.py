@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from raftline.gateways.http import replies
+from raftline.gateways.http.answers import OffsetsAnswer, PublishAnswer, ReadAnswer
 from raftline.gateways.http.batches import ANY_PARTITION, AppendBatches, SidedBatches, send_raw
 from raftline.gateways.http.connection import Exchange, Run
 from raftline.gateways.http.items import NewItem, ReadItem, to_item
@@ -67,11 +68,12 @@ class MessageRoutes(NodePublisher):
         """Add the routes."""
         add, fast = router.add, self._fast
         one = "/v1/topics/{topic}/partitions/{partition}"
-        add("POST", "/v1/topics/{topic}/messages", self.publish, prepare=fast)
-        add("POST", f"{one}/messages", self.publish, prepare=fast)
+        told: dict[str, Any] = {"body": Publish, "answer": PublishAnswer, "sealed": "in"}
+        add("POST", "/v1/topics/{topic}/messages", self.publish, prepare=fast, **told)
+        add("POST", f"{one}/messages", self.publish, prepare=fast, **told)
         query = "offset limit wait_ms bytes_max linearizable any_replica"
-        add("GET", f"{one}/messages", self.read, query=query)
-        add("GET", f"{one}/offsets", self.offsets, query="time")
+        add("GET", f"{one}/messages", self.read, query=query, answer=ReadAnswer, sealed="out")
+        add("GET", f"{one}/offsets", self.offsets, query="time", answer=OffsetsAnswer)
 
     def publish(self, exchange: Exchange, request: Request) -> None:
         """Store messages given as JSON."""

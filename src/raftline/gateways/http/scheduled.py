@@ -11,6 +11,13 @@ from typing import Any
 import msgspec
 
 from raftline.gateways.fan import Gather
+from raftline.gateways.http.answers import (
+    CancelAnswer,
+    MoveAnswer,
+    WaitingAnswer,
+    WaitingCounts,
+    WaitingList,
+)
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.items import to_item
 from raftline.gateways.http.routes import Request, Router, number_of
@@ -47,13 +54,15 @@ class ScheduledRoutes:
     def add_to(self, router: Router) -> None:
         """Add the routes."""
         one = "/v1/topics/{topic}/delayed"
-        router.add("GET", one, self.list, query="partition limit after")
-        router.add("GET", one + "/{id}", self.show)
-        router.add("DELETE", one + "/{id}", self.cancel)
-        router.add("POST", one + "/{id}/move", self.move)
-        router.add("GET", one + "/{partition}/{number}", self.show)
-        router.add("DELETE", one + "/{partition}/{number}", self.cancel)
-        router.add("GET", "/v1/topics/{topic}/delay/stats", self.stats, query="partition")
+        router.add("GET", one, self.list, query="partition limit after", answer=WaitingList)
+        router.add("GET", one + "/{id}", self.show, answer=WaitingAnswer)
+        router.add("DELETE", one + "/{id}", self.cancel, answer=CancelAnswer)
+        router.add("POST", one + "/{id}/move", self.move, body=Moving, answer=MoveAnswer)
+        two = one + "/{partition}/{number}"
+        router.add("GET", two, self.show, answer=WaitingAnswer)
+        router.add("DELETE", two, self.cancel, answer=CancelAnswer)
+        path = "/v1/topics/{topic}/delay/stats"
+        router.add("GET", path, self.stats, query="partition", answer=WaitingCounts)
 
     def list(self, exchange: Exchange, request: Request) -> None:
         """List waiting messages in the order in which they are due."""

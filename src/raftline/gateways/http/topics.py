@@ -4,6 +4,14 @@ from typing import Any
 
 import msgspec
 
+from raftline.gateways.http.answers import (
+    PartitionsAnswer,
+    ProducerAnswer,
+    TopicAnswer,
+    TopicCreated,
+    TopicDeleted,
+    TopicsAnswer,
+)
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.ports import Calls
@@ -66,14 +74,16 @@ class TopicRoutes:
 
     def add_to(self, router: Router) -> None:
         """Add the routes."""
-        router.add("GET", "/v1/topics", self.list)
-        router.add("POST", "/v1/topics", self.create)
-        router.add("GET", "/v1/topics/{topic}", self.show)
-        router.add("PUT", "/v1/topics/{topic}", self.ensure)
-        router.add("PATCH", "/v1/topics/{topic}", self.change)
-        router.add("DELETE", "/v1/topics/{topic}", self.delete)
-        router.add("GET", "/v1/topics/{topic}/partitions", self.partitions)
-        router.add("POST", "/v1/producers", self.new_producer)
+        router.add("GET", "/v1/topics", self.list, answer=TopicsAnswer)
+        told: dict[str, Any] = {"body": NewTopic, "answer": TopicCreated, "status": 201}
+        router.add("POST", "/v1/topics", self.create, **told)
+        router.add("GET", "/v1/topics/{topic}", self.show, answer=TopicAnswer)
+        router.add("PUT", "/v1/topics/{topic}", self.ensure, answer=TopicAnswer)
+        told = {"body": ChangedTopic, "answer": dict[str, Any]}
+        router.add("PATCH", "/v1/topics/{topic}", self.change, **told)
+        router.add("DELETE", "/v1/topics/{topic}", self.delete, answer=TopicDeleted)
+        router.add("GET", "/v1/topics/{topic}/partitions", self.partitions, answer=PartitionsAnswer)
+        router.add("POST", "/v1/producers", self.new_producer, answer=ProducerAnswer)
 
     def list(self, exchange: Exchange, request: Request) -> None:
         """List all topics, without their partitions."""

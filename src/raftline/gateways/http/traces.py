@@ -7,6 +7,7 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
+from raftline.gateways.http.answers import SearchAnswer, TraceAnswer
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.message_ids import message_id, parse_any_id
@@ -39,9 +40,9 @@ class TraceRoutes:
     def add_to(self, router: Router) -> None:
         """Add the routes."""
         query = "topic partition key from to member group state limit after"
-        router.add("GET", "/v1/traces/search", self.search, query=query)
-        router.add("GET", "/v1/traces/{id}", self.show)
-        router.add("GET", "/v1/messages/{id}/trace", self.show)
+        router.add("GET", "/v1/traces/search", self.search, query=query, answer=SearchAnswer)
+        router.add("GET", "/v1/traces/{id}", self.show, answer=TraceAnswer)
+        router.add("GET", "/v1/messages/{id}/trace", self.show, answer=TraceAnswer)
 
     # ------------------------------------------------------------------ one message
 

@@ -12,6 +12,7 @@ import msgspec
 from raftline import __version__
 from raftline.config.settings import Settings
 from raftline.gateways.fan import Call, Fan
+from raftline.gateways.http.answers import ProducerAnswer, SearchAnswer
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.deliveries import DeliveryRoutes
 from raftline.gateways.http.dialects.leased_polls import LeasedPoll, PolledAnswer
@@ -67,13 +68,6 @@ class InitBody(msgspec.Struct, forbid_unknown_fields=True):
 
     transactional_id: str = ""
     transaction_timeout_ms: int = 60_000
-
-
-class Producer(msgspec.Struct):
-    """An id for sends that may be repeated."""
-
-    producer_id: int
-    epoch: int
 
 
 class Trace(msgspec.Struct):
@@ -157,13 +151,13 @@ class GoqueueRoutes:
             "/traces/search",
             self.search,
             query=query + " ".join(SEARCH_NAMES),
-            answer=dict[str, Any],
+            answer=SearchAnswer,
             tag=TAG,
         )
         add("GET", "/v1/delay/stats", self.delay_stats, answer=DelayStats, tag=TAG)
         add("GET", "/v1/reliability/stats", self.reliability, answer=ReliabilityStats, tag=TAG)
         add("GET", "/v1/admin/config", self.config, answer=dict[str, Any], tag=TAG)
-        init: dict[str, Any] = {"body": InitBody, "answer": Producer, "tag": TAG}
+        init: dict[str, Any] = {"body": InitBody, "answer": ProducerAnswer, "tag": TAG}
         add("POST", "/v1/producers/init", self.init_producer, **init, body_optional=True)
         for path in ("/healthz", "/livez"):
             add("GET", path, self.alive, answer=Alive, tag=TAG)
