@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from raftline import __version__
 from raftline.cli import exits
 
 VALUE_FLAGS = {
@@ -26,6 +27,15 @@ VALUE_FLAGS = {
     "max-retries": "delivery.retries_max",
     "log-level": "log_output.level",
     "log-format": "log_output.format",
+    "partitions": "topics.partitions",
+    "replication-factor": "topics.replication_factor",
+    "retention": "topics.retention_ms",
+    # as queue calls them
+    "raft.replica_id": "node.name",
+    "raft.addr": "listen.peer",
+    "raft.join": "node.join",
+    "grpc.listener_addr": "listen.grpc",
+    "http.listener_addr": "listen.http",
 }
 SWITCHES = {"bootstrap": "node.bootstrap", "insecure": "node.insecure"}
 HELP = """\
@@ -33,7 +43,8 @@ Usage: raftline serve [FLAGS]
 
 Run one node. Without flags: a cluster of one node in ./raftline-data.
 
-  --config FILE          settings in TOML; one file may list all nodes, --id picks one
+  --config FILE          settings in TOML, YAML, JSON or .env; one file may list all nodes, --id
+                         picks one; files of GoQueue, FalconQ and queue are understood
   --id NAME              name of this node (also --nodeid)
   --data-dir DIR         where it stores everything
   --http-addr H:P        HTTP address                            (127.0.0.1:8080)
@@ -44,13 +55,17 @@ Run one node. Without flags: a cluster of one node in ./raftline-data.
   --join H:P             join the cluster of the node at this peer address
   --bootstrap            found a new cluster; refused where there is one
   --rack NAME            replicas are spread over racks
-  --lease-timeout 30s    lease of new work groups
-  --max-retries 3        retries of new work groups
+  --lease-timeout 30s    lease of new topics
+  --max-retries 3        retries of new topics
+  --partitions 6         partitions of new topics
+  --replication-factor N replicas of new topics                  (min(3, nodes))
+  --retention 168h       age at which messages of new topics go
   --insecure             allow addresses beyond loopback without credentials
   --log-level LEVEL      debug, info, warning, error
   --log-format FORM      json, console
   --set NAME=VALUE       any setting, for example --set wal.bytes_max=2GiB (repeatable)
   --print-config         print the effective settings as TOML and end
+  --version              print the version and end
 
 Settings come from defaults, then the file, then RAFTLINE_SECTION_FIELD variables, then flags.
 """
@@ -63,13 +78,14 @@ class Misused(Exception):
 class Asked:
     """What the flags ask for."""
 
-    __slots__ = ("file", "flags", "help", "print_config")
+    __slots__ = ("file", "flags", "help", "print_config", "version")
 
     def __init__(self) -> None:
         self.file: Path | None = None
         self.flags: dict[str, str] = {}
         self.help = False
         self.print_config = False
+        self.version = False
 
 
 def run(words: list[str]) -> int:
@@ -78,8 +94,8 @@ def run(words: list[str]) -> int:
 
     try:
         asked = parse(words)
-        if asked.help:
-            sys.stdout.write(HELP)
+        if asked.help or asked.version:
+            sys.stdout.write(HELP if asked.help else f"raftline {__version__}\n")
             return exits.DONE
         settings = load(asked.file, os.environ, asked.flags)
     except Misused as error:
@@ -114,6 +130,8 @@ def parse(words: list[str]) -> Asked:
         name, equals, value = word.lstrip("-").partition("=")
         if name in ("h", "help"):
             asked.help = True
+        elif name in ("v", "version"):
+            asked.version = True
         elif name == "print-config" or name in SWITCHES:
             _switch(asked, name, value if equals else "true")
         elif name in ("config", "set") or name in VALUE_FLAGS:
@@ -145,7 +163,7 @@ def _take(asked: Asked, name: str, value: str) -> None:
             raise Misused(f"--set {value}: write section.field=value")
         asked.flags[setting] = given
     else:
-        asked.flags[VALUE_FLAGS[name]] = value
+        asked.flags[VALUE_FLAGS[name]] = f"node-{value}" if name == "raft.replica_id" else value
 
 
 def _nearest(name: str) -> str:
