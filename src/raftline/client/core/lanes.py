@@ -5,10 +5,10 @@ State
     producer's epoch and next sequence for this partition.
 
 Rules
-    L1  At most ``FLYING_MAX`` batches are on their way, fewer than a node remembers per producer,
-        so that a repeat of any of them is recognised.
+    L1  At most ``FLYING_MAX`` batches from the oldest one without an outcome on are sent, fewer
+        than a node remembers per producer, so that a repeat of any of them is recognised.
     L2  After an attempt that failed nothing goes out before all answers are in; then the oldest
-        goes alone until one is stored. So batches are stored in the order they were closed.
+        goes alone until it is stored. So batches are stored in the order they were closed.
     L3  A batch is sent again with the same sequence as long as an attempt may have been stored.
     L4  The oldest batch refused as out of order: something before it is missing for good (it ran
         out of time, or was refused). Sequences have no gaps, so nothing from it on is stored: all
@@ -186,6 +186,9 @@ class Lane:
         if self._is_recovering:
             room = 0 if flying else 1  # L2
         while room > 0 and self._queue:
+            first = min([batch.number for batch in self._flying], default=self._queue[0].number)
+            if self._queue[0].number - first >= FLYING_MAX:
+                break  # L1
             room -= 1
             self._send(self._queue.pop(0), now)
 
@@ -267,7 +270,8 @@ class Lane:
             caller.topology.answered(host)
             row = _decode(answer.body).results[0]
             batch.base_offset, batch.is_duplicate = row.base_offset, row.duplicate
-            self._is_recovering, self._tries = False, 0
+            if self._is_oldest(batch):
+                self._is_recovering, self._tries = False, 0
             self._end(batch, None)
         elif isinstance(answer, Lost):
             caller.topology.failed(host, caller.clock.mono_ms())
@@ -314,9 +318,13 @@ class Lane:
             at += 1
         queue.insert(at, batch)
 
+    def _is_oldest(self, batch: Batch) -> bool:
+        """Say whether everything before a batch has its outcome."""
+        return all(other.number >= batch.number for other in (*self._queue, *self._flying))
+
     def _misplaced(self, batch: Batch, error: RaftlineError) -> None:
         """An earlier batch is missing: one of ours that comes again, or one that never will."""
-        is_oldest = not any(other.number < batch.number for other in (*self._queue, *self._flying))
+        is_oldest = self._is_oldest(batch)
         self._put_back(batch)
         batch.problem = error
         batch.tries += 1

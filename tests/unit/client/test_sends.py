@@ -1,0 +1,274 @@
+"""Sends under a clock that is moved by hand and replies that are written down."""
+
+from random import Random
+
+import pytest
+
+from raftline.client.core.batches import Handle, Sent
+from raftline.client.core.caller import Caller
+from raftline.client.core.ports import Lost
+from raftline.client.core.sends import Row, Sends
+from raftline.client.core.topology import TopicMap, Topology
+from raftline.model.batch import check_batch
+from raftline.model.errors import InvalidArgument, NoLeader, RaftlineError, TimedOut, UnknownTopic
+from raftline.model.records import open_batch
+from tests.unit.client.world import FakeClock, Nodes, Script, refusal, reply
+
+PRODUCER = reply({"producer_id": 7, "epoch": 0})
+
+
+def stored(base: int, *, duplicate: bool = False):
+    return reply({"results": [{"base_offset": base, "count": 1, "duplicate": duplicate}]})
+
+
+class Bench:
+    """Sends to one topic of some partitions, on a script."""
+
+    def __init__(self, *answers, partitions: int = 1, **options) -> None:
+        self.clock = FakeClock()
+        self.network = Script(self.clock, *answers)
+        topology = Topology(["node:1"])
+        self.topic = TopicMap("t", partitions, "murmur2", 5)
+        topology.topics["t"] = self.topic
+        self.caller = Caller(self.clock, self.network, topology, Random(1))
+        settings = {"linger_ms": 5.0, "batch_bytes": 10_000, "batch_messages": 100, **options}
+        self.sends = Sends(self.caller, self._find, **settings)
+        self.found: TopicMap | RaftlineError = self.topic
+
+    def _find(self, name, timeout_ms, done) -> None:
+        self.clock.call_later(2, lambda: done(self.found))
+
+    def send(self, *values: bytes, topic: str = "t", **wishes) -> list[Handle]:
+        handles = [Handle() for _ in values]
+        self.sends.take(
+            [self.row(h, v, topic, **wishes) for h, v in zip(handles, values, strict=True)]
+        )
+        return handles
+
+    def row(
+        self,
+        handle,
+        value,
+        topic="t",
+        key=None,
+        priority=0,
+        partition=-1,
+        timeout_ms=10_000.0,
+        item=None,
+    ) -> Row:
+        deadline = self.clock.now + timeout_ms
+        return (
+            handle,
+            topic,
+            key,
+            value,
+            (),
+            priority,
+            partition,
+            64 + len(value),
+            deadline,
+            5,
+            item,
+        )
+
+    def posted(self):
+        return [r for r in self.network.seen if r.path.endswith("/messages")]
+
+
+def values_of(request) -> list[bytes]:
+    return [message.value for message in open_batch(request.body)]
+
+
+def test_messages_linger_and_leave_together() -> None:
+    bench = Bench(PRODUCER, stored(40))
+    first = bench.send(b"a")
+    bench.clock.advance(3)
+    second = bench.send(b"b")
+    assert not bench.posted()
+    bench.clock.advance(3)
+    assert [values_of(r) for r in bench.posted()] == [[b"a", b"b"]]
+    bench.clock.advance(2)
+    assert first[0].outcome() == Sent("t.0.40", "t", 0, 40)
+    assert second[0].outcome().id == "t.0.41"
+
+
+def test_a_full_batch_does_not_linger() -> None:
+    bench = Bench(PRODUCER, stored(0), stored(3), batch_messages=3)
+    bench.send(b"a", b"b", b"c", b"d")
+    bench.clock.advance(1.5)
+    assert [values_of(r) for r in bench.posted()] == [[b"a", b"b", b"c"]]
+
+
+def test_who_waits_does_not_linger() -> None:
+    bench = Bench(PRODUCER, stored(0), linger_ms=500.0)
+    (handle,) = bench.send(b"a")
+    told: list[bool] = []
+    bench.sends.watch(handle, lambda: told.append(True))
+    bench.clock.advance(3)
+    assert told == [True]
+
+
+def test_each_batch_has_its_sequence_and_priority() -> None:
+    bench = Bench(PRODUCER, stored(0), stored(2), linger_ms=0.0)
+    bench.send(b"a", b"b")
+    bench.clock.advance(5)
+    bench.send(b"c", priority=10)
+    bench.clock.advance(5)
+    first, second = bench.posted()
+    infos = [check_batch(r.body) for r in (first, second)]
+    assert [(i.producer_id, i.producer_epoch, i.base_sequence) for i in infos] == [
+        (7, 0, 0),
+        (7, 0, 2),
+    ]
+    assert "Raftline-Priority" not in first.fields
+    assert second.fields["Raftline-Priority"] == "10"
+    assert open_batch(second.body)[0].headers == (("raftline-priority", b"10"),)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Lost("broken", is_sent=True),
+        Lost("refused", is_sent=False),
+        refusal("not_leader"),
+        refusal("timed_out", 504),
+        refusal("over_limit", 429),
+        None,
+    ],
+    ids=str,
+)
+def test_a_batch_is_sent_again_as_it_was(trouble) -> None:
+    bench = Bench(PRODUCER, trouble, stored(9, duplicate=True))
+    (handle,) = bench.send(b"a")
+    bench.clock.advance(8000)
+    first, second = bench.posted()
+    assert first.body == second.body
+    assert handle.outcome() == Sent("t.0.9", "t", 0, 9, is_duplicate=True)
+
+
+def test_after_a_failure_the_oldest_goes_alone() -> None:
+    answers = (Lost("x", is_sent=True), Lost("x", is_sent=True), stored(0), stored(1))
+    bench = Bench(PRODUCER, *answers, batch_messages=1)
+    bench.send(b"a", b"b")
+    bench.clock.advance(1.5)
+    assert [values_of(r) for r in bench.posted()] == [[b"a"], [b"b"]]
+    bench.clock.run_until(lambda: len(bench.posted()) == 3, 1000)
+    bench.clock.advance(0.5)
+    assert len(bench.posted()) == 3
+    bench.clock.advance(50)
+    assert [values_of(r) for r in bench.posted()[2:]] == [[b"a"], [b"b"]]
+
+
+def test_what_follows_a_batch_that_is_missing_for_good_starts_an_epoch() -> None:
+    bench = Bench(
+        PRODUCER,
+        refusal("batch_too_large", 413),
+        refusal("out_of_order", 409),
+        stored(0),
+        batch_messages=1,
+    )
+    bad, good = bench.send(b"a", b"b")
+    bench.clock.advance(1000)
+    with pytest.raises(RaftlineError, match="batch_too_large"):
+        bad.outcome()
+    assert good.outcome().offset == 0
+    last = check_batch(bench.posted()[-1].body)
+    assert (last.producer_epoch, last.base_sequence) == (1, 0)
+
+
+def test_out_of_time_and_maybe_stored_is_unknown() -> None:
+    bench = Bench(PRODUCER, *[Lost("x", is_sent=True)] * 50)
+    (handle,) = bench.send(b"a", timeout_ms=2000.0)
+    assert bench.clock.run_until(lambda: handle.is_done, 2000)
+    with pytest.raises(TimedOut):
+        handle.outcome()
+
+
+def test_out_of_time_and_never_proposed_says_why() -> None:
+    bench = Bench(PRODUCER, *[refusal("no_leader")] * 50)
+    (handle,) = bench.send(b"a", timeout_ms=2000.0)
+    assert bench.clock.run_until(lambda: handle.is_done, 2000)
+    with pytest.raises(NoLeader):
+        handle.outcome()
+
+
+def test_without_a_producer_id_a_send_ends_in_time() -> None:
+    bench = Bench(*[refusal("no_leader")] * 200)
+    (handle,) = bench.send(b"a", timeout_ms=2000.0)
+    assert bench.clock.run_until(lambda: handle.is_done, 2010)
+    with pytest.raises(TimedOut):
+        handle.outcome()
+
+
+def test_messages_wait_until_their_topic_is_known() -> None:
+    bench = Bench(PRODUCER, stored(0))
+    bench.found = TopicMap("new", 1, "murmur2", 5)
+    bench.caller.topology.topics.clear()
+    (handle,) = bench.send(b"a", topic="new")
+    told: list[int] = []
+    bench.sends.watch(handle, lambda: told.append(1))
+    bench.caller.topology.topics["new"] = bench.found
+    bench.clock.advance(10)
+    assert told == [1]
+    assert handle.outcome().topic == "new"
+
+
+def test_a_topic_that_cannot_be_is_refused() -> None:
+    bench = Bench()
+    bench.found = UnknownTopic("new")
+    bench.caller.topology.topics.clear()
+    (handle,) = bench.send(b"a", topic="new")
+    bench.clock.advance(10)
+    with pytest.raises(UnknownTopic):
+        handle.outcome()
+    assert bench.sends.under_way == 0
+
+
+def test_a_bad_priority_fails_alone() -> None:
+    bench = Bench(PRODUCER, stored(0))
+    (bad,) = bench.send(b"a", priority="urgent")
+    (good,) = bench.send(b"b")
+    bench.clock.advance(20)
+    with pytest.raises(InvalidArgument):
+        bad.outcome()
+    assert good.outcome().offset == 0
+
+
+def test_done_bytes_count_every_message_once() -> None:
+    bench = Bench(PRODUCER, stored(0), refusal("batch_too_large", 413), batch_messages=2)
+    bench.send(b"a" * 10, b"b" * 10, b"c" * 10, b"d" * 10)
+    bench.clock.advance(50)
+    assert bench.sends.done_bytes == 4 * 74
+    assert bench.sends.under_way == 0
+
+
+def test_messages_with_wishes_go_as_json_and_each_has_its_result() -> None:
+    rows = [
+        {"id": "t.0.w1", "partition": 0, "deliverAt": "2030-01-01T00:00:00Z", "delayed": True},
+        {"error": {"code": "no_leader", "message": "m", "hint": ""}, "partition": 1},
+        {"error": {"code": "invalid_argument", "message": "m", "hint": ""}},
+    ]
+    again = [{"id": "t.1.5", "partition": 1, "offset": 5, "duplicate": True}]
+    bench = Bench(reply({"results": rows}), reply({"results": again}))
+    items = [{"value": v, "dedup_key": v} for v in "abc"]
+    handles = [Handle() for _ in items]
+    bench.sends.take([bench.row(h, b"x", item=i) for h, i in zip(handles, items, strict=True)])
+    bench.clock.advance(500)
+    assert [r.json()["messages"] for r in bench.posted()] == [items, [items[1]]]
+    assert handles[0].outcome().deliver_at == "2030-01-01T00:00:00Z"
+    assert handles[1].outcome() == Sent("t.1.5", "t", 1, 5, is_duplicate=True)
+    with pytest.raises(InvalidArgument):
+        handles[2].outcome()
+
+
+def test_without_a_key_batches_take_turns() -> None:
+    clock = FakeClock()
+    nodes = Nodes(clock, Random(3))
+    topology = Topology(["node:1"])
+    topology.topics["t"] = TopicMap("t", 3, "murmur2", 5)
+    caller = Caller(clock, nodes, topology, Random(3))
+    sends = Sends(caller, lambda *_: None, linger_ms=1.0, batch_bytes=10_000, batch_messages=2)
+    rows = [(Handle(), "t", None, b"%d" % i, (), 0, -1, 65, 1e9, 5, None) for i in range(12)]
+    sends.take(rows)
+    clock.advance(100)
+    assert [len(partition.values) for partition in nodes.partitions] == [4, 4, 4]
