@@ -30,6 +30,7 @@ from raftline.node.lanes import ThreadLane
 from raftline.node.node import Node
 from raftline.storage.os_disk import OsDisk
 from raftline.transport.tcp import TcpNetwork
+from tests.unit.gateways.little_node import LittleNode
 from tests.unit.transport.free_port import bind_free
 
 FILES = (
@@ -148,7 +149,8 @@ async def _run(scenario: Callable[[Rig], Awaitable[None]], home: Path, changes: 
         async with asyncio.timeout(20):
             while not node.status().ready:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        port = await gateway.start("127.0.0.1:0")
+        port = free_port()
+        await gateway.start(f"127.0.0.1:{port}")
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             await scenario(Rig(node, port, channel, logged))
     finally:
@@ -162,6 +164,39 @@ async def _run(scenario: Callable[[Rig], Awaitable[None]], home: Path, changes: 
             lane.close()
     bugs = [row for row in logged if row[1] == "grpc.bug"]
     assert not bugs, bugs[0][2]["where"]
+
+
+def serve_little(
+    scenario: Callable[[LittleNode, Any], Awaitable[None]], node: LittleNode | None = None
+) -> list[Any]:
+    """Run a scenario on a node that is one dictionary (node, channel); return what was logged."""
+    node = node or LittleNode()
+    logged: list[Any] = []
+
+    async def run() -> None:
+        port = free_port()
+        clock = LoopClock(asyncio.get_running_loop())
+
+        def log(level: str, event: str, **fields: Any) -> None:
+            logged.append((level, event, fields))
+
+        gateway = GrpcGateway(clock, node, Settings(), log)  # type: ignore[arg-type]
+        await gateway.start(f"127.0.0.1:{port}")
+        try:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                await scenario(node, channel)
+        finally:
+            await gateway.stop(0)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+    return logged
+
+
+def free_port() -> int:
+    """Return a port that nobody uses."""
+    with bind_free() as listener:
+        return listener.getsockname()[1]
 
 
 async def refusal(awaitable: Awaitable[Any]) -> tuple[str, str]:

@@ -35,6 +35,11 @@ class Call:
         self._timeout_ms = timeout_ms
 
     @property
+    def has_deadline(self) -> bool:
+        """Say whether the caller said how long it waits."""
+        return self.context.time_remaining() is not None
+
+    @property
     def timeout_ms(self) -> int:
         """Return how long the caller waits from now on, within bounds."""
         left_s: float | None = self.context.time_remaining()

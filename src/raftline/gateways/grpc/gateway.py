@@ -12,10 +12,24 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection
 
 from raftline.config.settings import Settings
-from raftline.gateways.grpc.generated.raftline.v1 import messages_pb2
+from raftline.gateways.grpc.admin import AdminService
+from raftline.gateways.grpc.dead_letters import DeadLetterService
+from raftline.gateways.grpc.deliveries import DeliveryService
+from raftline.gateways.grpc.generated.queue.v1 import queue_pb2
+from raftline.gateways.grpc.generated.raftline.v1 import (
+    admin_pb2,
+    dead_letters_pb2,
+    deliveries_pb2,
+    groups_pb2,
+    messages_pb2,
+    scheduled_pb2,
+)
+from raftline.gateways.grpc.groups import GroupService
 from raftline.gateways.grpc.health import HealthService
 from raftline.gateways.grpc.messages import MessageService
+from raftline.gateways.grpc.queue_service import QueueService
 from raftline.gateways.grpc.registry import Registry
+from raftline.gateways.grpc.scheduled import ScheduledService
 from raftline.gateways.ports import Calls
 from raftline.gateways.topic_finder import TopicFinder
 from raftline.node.ports import Clock
@@ -51,6 +65,15 @@ class GrpcGateway:
             reply_bytes_max=limits.reply_bytes_max,
         )
         self._add(messages_pb2.DESCRIPTOR, messages)
+        deliveries = DeliveryService(clock, calls, reply_bytes_max=limits.reply_bytes_max)
+        self._add(deliveries_pb2.DESCRIPTOR, deliveries)
+        groups = GroupService(clock, calls, reply_bytes_max=limits.reply_bytes_max)
+        self._add(groups_pb2.DESCRIPTOR, groups)
+        self._add(scheduled_pb2.DESCRIPTOR, ScheduledService(calls))
+        self._add(dead_letters_pb2.DESCRIPTOR, DeadLetterService(calls))
+        self._add(admin_pb2.DESCRIPTOR, AdminService(calls))
+        queue = QueueService(clock, calls, finder, batch_bytes_max=limits.batch_bytes_max)
+        self._add(queue_pb2.DESCRIPTOR, queue)
         health = HealthService(clock, calls, tuple(registry.handlers))
         self._add(health_pb2.DESCRIPTOR, health)
 
