@@ -132,7 +132,12 @@ class Gathering:
     def _read(self, offset: int) -> None:
         now = self._node.clock.mono_ms()
         self._host.readers.read(
-            offset, READ_BYTES, now, now, lambda reply: self._took(offset, reply)
+            offset,
+            READ_BYTES,
+            now,
+            now,
+            lambda reply: self._took(offset, reply),
+            is_ours=True,
         )
 
     def _took(self, offset: int, reply: ReadReply | RaftlineError) -> None:

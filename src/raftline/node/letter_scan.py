@@ -110,7 +110,7 @@ class Scan:
             self._done(Found(self._found, self._at - 1))
         else:
             now = self._node.clock.mono_ms()
-            self._host.readers.read(self._at, READ_BYTES, now, now, self._took)
+            self._host.readers.read(self._at, READ_BYTES, now, now, self._took, is_ours=True)
 
     def _took(self, reply: ReadReply | RaftlineError) -> None:
         if isinstance(reply, OffsetOutOfRange) and self._at < self._host.log.log_start:

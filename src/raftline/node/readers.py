@@ -40,26 +40,48 @@ class Readers:
         return len(self._parked)
 
     def read(
-        self, offset: int, bytes_max: int, deadline: float, now_ms: float, done: ReadDone
+        self,
+        offset: int,
+        bytes_max: int,
+        deadline: float,
+        now_ms: float,
+        done: ReadDone,
+        *,
+        is_ours: bool = False,
     ) -> None:
-        """Answer with whole batches, now or when there are some, or empty at ``deadline``. A3."""
+        """Answer with whole batches, now or when there are some, or empty at ``deadline``. A3.
+
+        ``is_ours``: the node reads for itself, and does not count it.
+        """
         end = self._host.log.log_end
         if offset < self._host.log.log_start or offset > end:
             done(OffsetOutOfRange(self._host.name, offset, self._host.log.log_start, end))
         elif offset < end:
-            self._read_now(offset, bytes_max, done)
+            self._read_now(offset, bytes_max, done, is_ours=is_ours)
         elif deadline <= now_ms or len(self._parked) >= self.parked_max:
             done(self._reply([]))
         else:
             self._parked.append((offset, bytes_max, deadline, done))
             self._host.watch()
 
-    def _read_now(self, offset: int, bytes_max: int, done: ReadDone) -> None:
+    def _read_now(
+        self, offset: int, bytes_max: int, done: ReadDone, *, is_ours: bool = False
+    ) -> None:
         buffers = self._host.log.read_tail(offset, bytes_max)
+        tally = None if is_ours else self._host.tally
         if buffers is not None:
-            done(self._reply(buffers))
+            reply = self._reply(buffers)
+            if tally is not None:
+                tally.read(buffers, len(reply.batches))
+            done(reply)
             return
-        self._segments.read(self._host, offset, bytes_max, done)
+
+        def counted(reply: ReadReply | RaftlineError) -> None:
+            if tally is not None and isinstance(reply, ReadReply):
+                tally.read([reply.batches], len(reply.batches))
+            done(reply)
+
+        self._segments.read(self._host, offset, bytes_max, counted)
 
     def read_cold(self, offset: int, bytes_max: int, end: int, done: ReadDone) -> None:
         """Read whole batches up to ``end`` that are not in memory any more."""
@@ -67,10 +89,7 @@ class Readers:
 
     def _reply(self, buffers: list[bytes | bytearray | memoryview]) -> ReadReply:
         term = self._host.replica.raft.term if self._host.replica is not None else 0
-        batches = b"".join(buffers)
-        if buffers and self._host.tally is not None:
-            self._host.tally.read(buffers, len(batches))
-        return ReadReply(batches, self._host.log.log_start, self._host.log.log_end, term)
+        return ReadReply(b"".join(buffers), self._host.log.log_start, self._host.log.log_end, term)
 
     def cold_read(
         self,
