@@ -28,6 +28,7 @@ from raftline.client.caller import Caller
 from raftline.model.errors import LeaseLost, RaftlineError, TimedOut, Unavailable
 
 WAIT_MS = 2_000  # long poll: also the longest a stop waits for it
+LAST_LOOK_MS = 300  # of a worker that ends when nothing is left
 EMPTY_PAUSE_MS = 500
 PAUSE_MS = 500
 CHECK_MS = 100
@@ -83,10 +84,11 @@ class Crew:
     # ------------------------------------------------------------------ one thread
 
     def _work(self) -> None:
+        wait_ms = LAST_LOOK_MS if self._plan.is_draining else WAIT_MS
         with self._session.new_caller() as caller:
             while not self._stop.is_set():
                 try:
-                    job = self._source.lease(caller, WAIT_MS)
+                    job = self._source.lease(caller, wait_ms)
                 except PASSING as error:
                     self._session.note(f"{error.message}; trying again")
                     self._stop.wait(PAUSE_MS / 1000)
