@@ -6,6 +6,7 @@ import msgspec
 
 from raftline.gateways.http.answers import ClusterAnswer, HealthAnswer, ShardsAnswer
 from raftline.gateways.http.connection import Exchange
+from raftline.gateways.http.fields import Int
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
 from raftline.gateways.moments import show_moment
@@ -13,7 +14,7 @@ from raftline.gateways.ports import Calls
 from raftline.model.calls import NodeRow, Verified
 from raftline.node.ports import Clock
 
-Node = int | str  # number or name
+Node = Int | str  # number or name
 
 
 class Add(msgspec.Struct, forbid_unknown_fields=True):
@@ -41,7 +42,7 @@ class Move(msgspec.Struct, forbid_unknown_fields=True):
     """Move a replica."""
 
     topic: str
-    partition: int
+    partition: Int
     from_node: Node
     to_node: Node
 
@@ -50,7 +51,7 @@ class Transfer(msgspec.Struct, forbid_unknown_fields=True):
     """Hand leadership over."""
 
     topic: str
-    partition: int
+    partition: Int
     to_node: Node
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from raftline.gateways.http.answers import LettersAnswer, WorkAnswer
 from raftline.gateways.http.connection import Exchange
+from raftline.gateways.http.fields import Int
 from raftline.gateways.http.items import to_item
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
@@ -44,8 +45,8 @@ class Filter(msgspec.Struct, forbid_unknown_fields=True):
     group: str | None = None
     reason: str | None = None
     key: str | None = None
-    from_: str | int | None = msgspec.field(default=None, name="from")
-    to: str | int | None = None
+    from_: str | Int | None = msgspec.field(default=None, name="from")
+    to: str | Int | None = None
 
 
 class Work(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,10 +55,10 @@ class Work(msgspec.Struct, forbid_unknown_fields=True):
     ids: list[str] | None = None
     all: bool = False
     filter: Filter | None = None
-    rate_per_s: int = 0
+    rate_per_s: Int = 0
     dry_run: bool = False
-    limit: int = LETTERS_PER_CALL_MAX
-    after: str | int | None = None
+    limit: Int = LETTERS_PER_CALL_MAX
+    after: str | Int | None = None
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from raftline.gateways.http.answers import (
     ResetAnswer,
 )
 from raftline.gateways.http.connection import Exchange
+from raftline.gateways.http.fields import Int
 from raftline.gateways.http.items import ReadItem, fill_item
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
@@ -57,48 +58,48 @@ class JoinBody(msgspec.Struct, forbid_unknown_fields=True):
     client_id: str = ""
     member_id: str = ""
     assignor: str = ""
-    session_timeout_ms: int = SESSION_MS_DEFAULT
-    rebalance_timeout_ms: int = REVOKE_MS_DEFAULT
+    session_timeout_ms: Int = SESSION_MS_DEFAULT
+    rebalance_timeout_ms: Int = REVOKE_MS_DEFAULT
 
 
 class BeatBody(msgspec.Struct, forbid_unknown_fields=True):
     """A heartbeat; ``revoked`` is what the member has given up."""
 
     member_id: str
-    generation: int
-    revoked: dict[str, list[int]] = {}
+    generation: Int
+    revoked: dict[str, list[Int]] = {}
 
 
 class LeaveBody(msgspec.Struct, forbid_unknown_fields=True):
     """Leaving; without a generation it is somebody's order."""
 
     member_id: str
-    generation: int = -1
+    generation: Int = -1
 
 
 class CursorBody(msgspec.Struct, forbid_unknown_fields=True):
     """A cursor with a note."""
 
-    offset: int
+    offset: Int
     metadata: str = ""
 
 
 class CommitBody(msgspec.Struct, forbid_unknown_fields=True):
     """Cursors to move; without a member only where the group has none."""
 
-    offsets: dict[str, dict[int, int | CursorBody]]
+    offsets: dict[str, dict[Int, Int | CursorBody]]
     member_id: str = ""
-    generation: int = 0
+    generation: Int = 0
 
 
 class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
     """Where a group goes on; one of ``to`` (earliest, latest), ``offset`` and ``time``."""
 
     topic: str
-    to: str | int | None = None
-    offset: int | None = None
-    time: str | int | None = None
-    partitions: list[int] | None = None
+    to: str | Int | None = None
+    offset: Int | None = None
+    time: str | Int | None = None
+    partitions: list[Int] | None = None
     dry_run: bool = False
     kind: str = "stream"
     create: bool = False  # a work group that is not there yet (a stream group always is made)

@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from raftline.gateways.http.fields import Int
 from raftline.gateways.message_ids import message_id
 from raftline.gateways.new_messages import (
     ID_HEADER,
@@ -33,13 +34,13 @@ class NewItem(msgspec.Struct, forbid_unknown_fields=True):
     key_base64: str | UnsetType = UNSET
     headers: dict[str, HeaderValues] | None = None
     headers_base64: dict[str, str] | None = None
-    timestamp: int | None = None
-    partition: int | None = None
+    timestamp: Int | None = None
+    partition: Int | None = None
     encoding: Literal["text", "base64"] | None = None  # of value
-    priority: int | str | None = None
-    delay: int | str | None = None  # milliseconds, or text such as 5m
-    deliverAt: str | int | None = None  # noqa: N815
-    deliver_at: str | int | None = None
+    priority: Int | str | None = None
+    delay: Int | str | None = None  # milliseconds, or text such as 5m
+    deliverAt: str | Int | None = None  # noqa: N815
+    deliver_at: str | Int | None = None
     dedup_key: str | None = None
 
 

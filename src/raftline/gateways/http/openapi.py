@@ -153,7 +153,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _responses(about: Description, known: dict[str, Any]) -> dict[str, Any]:
-    content: dict[str, Any] = {about.produces: {}}
+    content: dict[str, Any] = {kind: {} for kind in about.produces.split(", ")}
     if about.answer is not None:
         content = {replies.JSON: {"schema": known[repr(about.answer)]}}
     if about.sealed == "out":

@@ -94,7 +94,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     answer: Any = None  # type of the JSON answer; None: see ``produces``
     status: int = 200
     empty_status: int = 0  # status of an answer without a body, where there may be one
-    produces: str = replies.JSON
+    produces: str = replies.JSON  # or several, with ", " between
     sealed: str = ""  # "in", "out": sealed batches are taken or given as well
     tag: str = "raftline"
 

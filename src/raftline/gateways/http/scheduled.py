@@ -19,6 +19,7 @@ from raftline.gateways.http.answers import (
     WaitingList,
 )
 from raftline.gateways.http.connection import Exchange
+from raftline.gateways.http.fields import Int
 from raftline.gateways.http.items import to_item
 from raftline.gateways.http.routes import Request, Router, number_of
 from raftline.gateways.http.topics import decode
@@ -39,8 +40,8 @@ COUNTS = ("waiting", "released", "cancelled", "scheduled", "bytes")
 class Moving(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a move: one of the two."""
 
-    delay: str | int | None = None
-    deliverAt: str | int | None = None  # noqa: N815
+    delay: str | Int | None = None
+    deliverAt: str | Int | None = None  # noqa: N815
 
 
 class ScheduledRoutes:

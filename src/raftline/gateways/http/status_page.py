@@ -32,7 +32,7 @@ class StatusPageRoutes:
 
     def add_to(self, router: Router) -> None:
         """Add the routes."""
-        router.add("GET", "/", self.welcome, produces=HTML)
+        router.add("GET", "/", self.welcome, produces=f"{HTML}, {replies.TEXT}")
         router.add("GET", "/status", self.page, produces=HTML)
 
     def welcome(self, exchange: Exchange, request: Request) -> None:

@@ -13,6 +13,7 @@ from raftline.gateways.http.answers import (
     TopicsAnswer,
 )
 from raftline.gateways.http.connection import Exchange
+from raftline.gateways.http.fields import Int
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.ports import Calls
 from raftline.gateways.topic_finder import TopicFinder
@@ -20,7 +21,7 @@ from raftline.model.calls import TopicRow
 from raftline.model.errors import InvalidArgument, UnknownTopic
 from raftline.model.settings import effective
 
-Setting = str | int | bool
+Setting = str | Int | bool
 
 
 class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
@@ -31,12 +32,12 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     name: str
-    num_partitions: int | None = None
-    replication_factor: int | None = None
+    num_partitions: Int | None = None
+    replication_factor: Int | None = None
     settings: dict[str, Setting] = {}
-    numberOfPartitions: int | None = None  # noqa: N815
-    replicationFactor: int | None = None  # noqa: N815
-    retention_hours: int | None = None
+    numberOfPartitions: Int | None = None  # noqa: N815
+    replicationFactor: Int | None = None  # noqa: N815
+    retention_hours: Int | None = None
 
     def arguments(self) -> dict[str, object]:
         """Return what the node is asked for. Raises InvalidArgument."""

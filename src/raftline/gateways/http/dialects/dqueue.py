@@ -28,6 +28,7 @@ from raftline.gateways.http.dialects.tasks import (
     retries_of,
     task_of,
 )
+from raftline.gateways.http.fields import Int
 from raftline.gateways.http.items import NewItem
 from raftline.gateways.http.messages import MessageRoutes
 from raftline.gateways.http.routes import Request, Router
@@ -75,19 +76,19 @@ class NewTask(msgspec.Struct, forbid_unknown_fields=True):
 
     type: str
     payload: msgspec.Raw | UnsetType = UNSET
-    priority: int | str | None = None
-    max_retries: int | None = None
+    priority: Int | str | None = None
+    max_retries: Int | None = None
     idempotency_key: str | None = None
-    delay: str | int | None = None
-    run_at: str | int | None = None
+    delay: str | Int | None = None
+    run_at: str | Int | None = None
 
 
 class LeaseBody(msgspec.Struct, forbid_unknown_fields=True):
     """Who wants a task."""
 
     worker_id: str
-    wait: str | int = 0  # long poll
-    lease: str | int = 0  # 0: the topic's own
+    wait: str | Int = 0  # long poll
+    lease: str | Int = 0  # 0: the topic's own
 
 
 class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -95,8 +96,8 @@ class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
 
     worker_id: str
     reason: str = ""
-    delay: str | int | None = None  # nack: instead of the backoff
-    lease: str | int | None = None  # extend
+    delay: str | Int | None = None  # nack: instead of the backoff
+    lease: str | Int | None = None  # extend
 
 
 class NewTaskForm(msgspec.Struct, forbid_unknown_fields=True):
@@ -104,11 +105,11 @@ class NewTaskForm(msgspec.Struct, forbid_unknown_fields=True):
 
     type: str
     payload: Any = None
-    priority: int | str | None = None
-    max_retries: int | None = None
+    priority: Int | str | None = None
+    max_retries: Int | None = None
     idempotency_key: str | None = None
-    delay: str | int | None = None
-    run_at: str | int | None = None
+    delay: str | Int | None = None
+    run_at: str | Int | None = None
 
 
 class SettledTask(msgspec.Struct):

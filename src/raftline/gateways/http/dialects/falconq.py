@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 from raftline.gateways.fan import Call, Fan
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.deliveries import Delivered, DeliveryRoutes
+from raftline.gateways.http.fields import Int
 from raftline.gateways.http.items import NewItem, ReadItem, to_item
 from raftline.gateways.http.messages import MessageRoutes
 from raftline.gateways.http.routes import Request, Router
@@ -51,7 +52,7 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
     """One message; the key chooses its partition."""
 
     message: str
-    priority: str | int | None = None
+    priority: str | Int | None = None
     partitionKey: str | None = None  # noqa: N815
     key: str | None = None
 

@@ -16,6 +16,7 @@ from raftline.gateways.http.answers import ProducerAnswer, SearchAnswer
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.deliveries import DeliveryRoutes
 from raftline.gateways.http.dialects.leased_polls import LeasedPoll, PolledAnswer
+from raftline.gateways.http.fields import Int
 from raftline.gateways.http.items import NewItem
 from raftline.gateways.http.messages import MessageRoutes
 from raftline.gateways.http.routes import Request, Router
@@ -50,10 +51,10 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
     key: str | None = None
     encoding: str = "base64"
     headers: dict[str, str] | None = None
-    partition: int | None = None
-    priority: str | int | None = None
-    delay: str | int | None = None
-    deliverAt: str | int | None = None  # noqa: N815
+    partition: Int | None = None
+    priority: str | Int | None = None
+    delay: str | Int | None = None
+    deliverAt: str | Int | None = None  # noqa: N815
     dedup_key: str | None = None
 
 
@@ -67,7 +68,7 @@ class InitBody(msgspec.Struct, forbid_unknown_fields=True):
     """Who is going to send; transactions are not there yet."""
 
     transactional_id: str = ""
-    transaction_timeout_ms: int = 60_000
+    transaction_timeout_ms: Int = 60_000
 
 
 class Trace(msgspec.Struct):
