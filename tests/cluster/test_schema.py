@@ -158,7 +158,7 @@ def ask(operation: APIOperation, known: Known, count: int, problems: list[str]) 
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("count", [3, pytest.param(40, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [3, pytest.param(25, marks=pytest.mark.full)])
 def test_requests_of_every_kind(rig: Rig, count: int) -> None:
     url = rig.node("node-1").http
     document = requests.get(f"{url}/openapi.json", timeout=10).json()
