@@ -185,7 +185,7 @@ def scheduled_one(message: str) -> Query[Json]:
 
 def cancel(message: str) -> Query[Json]:
     """Cancel a waiting message."""
-    return Query(_ask("DELETE", _waiting(message)), _whole)
+    return Query(_ask("DELETE", _waiting(message), is_repeatable=True), _whole)
 
 
 def move(message: str, delay_ms: int | None, deliver_at: Moment | None) -> Query[Json]:
