@@ -1,6 +1,7 @@
 """All commands but ``serve``, put together, and the one place where their errors end."""
 
 import os
+import re
 import sys
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from raftline.model.errors import RaftlineError
 
 SERVER_VARIABLE = "RAFTLINE_SERVER"
 DEBUG_VARIABLE = "RAFTLINE_DEBUG"
+COMPLETE_VARIABLE = "_RAFTLINE_COMPLETE"  # a shell asks what could come next
 LATER = {
     "chaos": "kills and cuts of a whole cluster are run by `make chaos` for now",
     "pipeline": "the archive of old messages is not built yet",
@@ -70,6 +72,8 @@ def run(words: list[str]) -> int:
     if words in (["--version"], ["version"]):
         sys.stdout.write(f"raftline {__version__}\n")
         return exits.DONE
+    if COMPLETE_VARIABLE in os.environ:
+        _add_flags_of_serve()
     command: Any = typer.main.get_command(app)
     words = globals_first(words)
     named = _named(words)
@@ -102,6 +106,28 @@ def run(words: list[str]) -> int:
         exits.complain(f"a bug: {error!r}", f"{DEBUG_VARIABLE}=1 shows where; please report it")
         return exits.BUG
     return result if isinstance(result, int) else exits.DONE
+
+
+def _add_flags_of_serve() -> None:
+    """Tell a shell the flags of serve, which has a parser of its own."""
+    import inspect
+
+    from raftline.cli.serve import SWITCHES, VALUE_FLAGS
+
+    kinds: dict[str, Any] = {}
+    for flag in ("config", "set", *VALUE_FLAGS, "print-config", *SWITCHES):
+        kind = str if flag in VALUE_FLAGS or flag in ("config", "set") else bool
+        kinds[re.sub(r"\W", "_", flag)] = Annotated[kind, typer.Option(f"--{flag}")]
+    function: Any = serve
+    function.__annotations__ = kinds
+    function.__signature__ = inspect.Signature(
+        [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=kind.__origin__(), annotation=kind
+            )
+            for name, kind in kinds.items()
+        ]
+    )
 
 
 def _named(words: list[str]) -> str:

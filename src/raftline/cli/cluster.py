@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from raftline.cli import exits
-from raftline.cli.session import Session, table
+from raftline.cli.session import Session, coloured, table
 from raftline.config.quantities import show_bytes
 from raftline.model.errors import UnknownNode
 
@@ -34,7 +34,8 @@ def status(context: typer.Context) -> None:
     )
     for node in reply["nodes"]:
         rows.add_row(
-            str(node["id"]), node["name"], node["state"], node["rack"], node["http"], node["peer"],
+            str(node["id"]), node["name"], coloured(node["state"]), node["rack"],
+            node["http"], node["peer"],
             show_bytes(node["free_bytes"]) if node["free_bytes"] >= 0 else "?",
             f"{node['clock_offset_ms']:+d} ms",
         )  # fmt: skip

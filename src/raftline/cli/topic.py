@@ -1,12 +1,14 @@
-"""``raftline topic``: create, list, show, set, delete."""
+"""``raftline topic``: create, list, show, set, delete; what can be set."""
 
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from raftline.cli.session import Session, table
 from raftline.cli.times import show_time
 from raftline.config.quantities import parse_bytes, parse_duration_ms, show_bytes, show_duration
+from raftline.model.settings import SETTINGS
 
 commands = typer.Typer(help="Topics: create, list, show, set, delete.", no_args_is_help=True)
 
@@ -24,7 +26,13 @@ def create(
     retention: Retention = "",
     pairs: Pairs = None,
 ) -> None:
-    """Create a topic."""
+    """Create a topic.
+
+    For example:
+
+      raftline topic create orders --partitions 6 --retention 7d
+      raftline topic create jobs --set lease_ms=2m --set max_retries=5   (raftline topic settings)
+    """
     session: Session = context.obj
     reply = session.client.create_topic(
         name,
@@ -83,7 +91,10 @@ def set_settings(
     retention: Retention = "",
     pairs: Pairs = None,
 ) -> None:
-    """Change settings of a topic."""
+    """Change settings of a topic.
+
+    For example: raftline topic set orders --retention 10GB lease_ms=45s
+    """
     session: Session = context.obj
     wanted = read_settings([*(settings or []), *(pairs or [])], retention)
     if not wanted:
@@ -98,6 +109,22 @@ def delete(context: typer.Context, name: Name) -> None:
     session: Session = context.obj
     reply = session.client.delete_topic(name)
     session.answer(reply, f"deleted {name}")
+
+
+@commands.command("settings")
+def list_settings(context: typer.Context) -> None:
+    """List what can be set on a topic (--set key=value)."""
+    session: Session = context.obj
+    known = {name: msgspec.to_builtins(setting) for name, setting in SETTINGS.items()}
+    rows = table("setting", ">default", "what")
+    for name, setting in SETTINGS.items():
+        default = setting.default
+        if name.endswith("_ms") or "_ms_" in name:
+            default = show_duration(int(default))
+        elif "bytes" in name:
+            default = show_bytes(int(default))
+        rows.add_row(name, str(default), setting.help)
+    session.table(known, rows)
 
 
 commands.command("describe", hidden=True)(show)

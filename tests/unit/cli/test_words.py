@@ -92,6 +92,7 @@ def test_a_bug_is_told_without_a_stack_trace(raftline, monkeypatch) -> None:
         ("raftline sch", "scheduled"),
         ("raftline dlq re", "redrive"),
         ("raftline consume t --fr", "--from-time"),
+        ("raftline serve --lea", "--lease-timeout"),
     ],
 )
 def test_the_shell_completes(line: str, wanted: str) -> None:
