@@ -208,6 +208,12 @@ class Wires:
                 self._shared[host, way] = wire
         wire.send(data, done, deadline_ms)
 
+    def hang_up(self, way: str) -> None:
+        """Break the connections of a way (ports.Network)."""
+        for (_, name), wire in list(self._shared.items()):
+            if name == way:
+                wire.lose("nobody waits for it")
+
     def close(self) -> None:
         """Hang up on everybody."""
         self._is_closed = True

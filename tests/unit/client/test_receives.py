@@ -40,7 +40,7 @@ class Desk:
         caller = Caller(self.clock, self.network, Topology(["node:1"]), Random(1))
         self.settles = Settles(caller, timeout_ms=5000)
         wished = Wish(topic="t", group="g", lease_ms=LEASE_MS, **wish)
-        self.receiver = Receiver(caller, self.settles, self._find, wished)
+        self.receiver = Receiver(caller, self.settles, self._find, wished, 1)
         self.changes = 0
         self.receiver.on_change = self._changed
 
@@ -184,12 +184,13 @@ def test_closing_gives_back_what_nobody_took() -> None:
     ]
 
 
-def test_what_comes_after_closing_is_given_back() -> None:
-    desk = Desk(leased(7, 2), SETTLED)
+def test_closing_hangs_up_on_a_node_that_waits() -> None:
+    desk = Desk(None)
     desk.receiver.start()
     desk.receiver.close()
-    desk.clock.advance(5)
-    assert desk.settled()[0]["settles"] == [[NACK, 3, 1, 1, 0, [7, 9]]]
+    desk.clock.advance(100_000)
+    assert len(desk.network.seen) == 1
+    assert desk.receiver.error is None
 
 
 # ---------------------------------------------------------------------- settles

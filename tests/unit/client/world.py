@@ -76,7 +76,14 @@ class Request:
         self.path, self.query = parts.path, {k: v[0] for k, v in parse_qs(parts.query).items()}
         self.fields = dict(line.split(": ", 1) for line in lines[1:])
         assert int(self.fields["Content-Length"]) == len(self.body)
-        self.host, self.way, self.deadline_ms, self.done = host, way, deadline_ms, done
+        self.host, self.way, self.deadline_ms, self._done = host, way, deadline_ms, done
+        self.is_answered = False
+
+    def answer(self, answer: Reply | Lost) -> None:
+        """Answer once."""
+        if not self.is_answered:
+            self.is_answered = True
+            self._done(answer)
 
     def json(self):
         return json.loads(self.body)
@@ -111,11 +118,16 @@ class Script:
         answer = self.answers.pop(0)
         if answer is None:
             left = deadline_ms - self.clock.now
-            self.clock.call_later(
-                left, lambda: done(Lost("it did not answer in time", is_sent=True))
-            )
+            lost = Lost("it did not answer in time", is_sent=True)
+            self.clock.call_later(left, lambda: request.answer(lost))
         else:
-            self.clock.call_later(1, lambda: done(answer))
+            self.clock.call_later(1, lambda: request.answer(answer))
+
+    def hang_up(self, way: str) -> None:
+        """Lose what is under way there."""
+        for request in self.seen:
+            if request.way == way and not request.is_answered:
+                request.answer(Lost("nobody waits for it", is_sent=True))
 
 
 class Partition:
@@ -168,10 +180,10 @@ class Nodes:
         """Serve a request, or lose it; a lost one breaks the connection for those behind it."""
         node = int(request.host.rpartition(":")[2])
         if node in self.down:
-            request.done(Lost("refused", is_sent=False))
+            request.answer(Lost("refused", is_sent=False))
             return
         if self._broken.get(key, 0) != life:
-            request.done(Lost("broken", is_sent=True))
+            request.answer(Lost("broken", is_sent=True))
             return
         fault = self.rng.random() < self.badness
         kind = self.rng.choice(["lost", "lost late", "stray", "refused", "unknown", "silent"])
@@ -182,23 +194,26 @@ class Nodes:
             answer = self.serve(request, node)
         if not fault:
             assert answer is not None
-            request.done(answer)
+            request.answer(answer)
         elif kind == "refused":
-            request.done(refusal(self.rng.choice(["not_leader", "no_leader", "shutting_down"])))
+            request.answer(refusal(self.rng.choice(["not_leader", "no_leader", "shutting_down"])))
         elif kind == "unknown":
-            request.done(refusal("timed_out", 504))
+            request.answer(refusal("timed_out", 504))
         elif kind == "silent":
             self._break(key)
             left = request.deadline_ms - self.clock.now
             lost = Lost("late", is_sent=True)
-            self.clock.call_later(left, lambda: request.done(lost))
+            self.clock.call_later(left, lambda: request.answer(lost))
         else:
             self._break(key)
-            request.done(Lost("broken", is_sent=True))
+            request.answer(Lost("broken", is_sent=True))
 
     def _break(self, key: tuple[str, str]) -> None:
         self._broken[key] = self._broken.get(key, 0) + 1
         self._ways.pop(key, None)
+
+    def hang_up(self, way: str) -> None:
+        raise AssertionError("nobody receives here")
 
     # ------------------------------------------------------------------ what nodes say
 

@@ -72,12 +72,14 @@ class Caller:
         timeout_ms: float,
         done: AskDone,
         repeated: Callable[[], None] | None = None,
+        is_wanted: Callable[[], bool] | None = None,
     ) -> None:
         """Make a call; ``done`` hears of it once, by the deadline. C3.
 
-        ``repeated`` is called before a call that may have happened is made again.
+        ``repeated`` is called before a call that may have happened is made again; it is not made
+        again once ``is_wanted`` says so.
         """
-        _Call(self, ask, timeout_ms, done, repeated).attempt()
+        _Call(self, ask, timeout_ms, done, repeated, is_wanted).attempt()
 
     def pause_ms(self, tries: int) -> float:
         """Return how long to wait before the next attempt."""
@@ -93,6 +95,7 @@ class _Call:
         "_deadline_ms",
         "_done",
         "_host",
+        "_is_wanted",
         "_may_have_happened",
         "_problem",
         "_repeated",
@@ -108,9 +111,11 @@ class _Call:
         timeout_ms: float,
         done: AskDone,
         repeated: Callable[[], None] | None,
+        is_wanted: Callable[[], bool] | None,
     ) -> None:
         self._caller = caller
         self._repeated = repeated
+        self._is_wanted = is_wanted
         self._ask = ask
         self._done = done
         self._timeout_ms = timeout_ms
@@ -190,6 +195,9 @@ class _Call:
         self._again(problem)
 
     def _again(self, problem: RaftlineError) -> None:
+        if self._is_wanted is not None and not self._is_wanted():
+            self._done(problem)
+            return
         self._problem = problem
         self._tries += 1
         caller = self._caller

@@ -42,6 +42,7 @@ class Engine:
         "_finding",
         "_is_refreshing",
         "_network",
+        "_numbers",
         "_receivers",
         "_refresh_timer",
         "_refreshed_ms",
@@ -72,6 +73,7 @@ class Engine:
         self.settles = Settles(self.caller, timeout_ms=options.timeout_ms)
         self.is_closed = False
         self._network = network
+        self._numbers = 0  # of receivers
         self._receivers: list[Receiver] = []
         self._finding: dict[tuple[str, bool], list[TopicDone]] = {}
         self._is_refreshing = False
@@ -163,7 +165,8 @@ class Engine:
 
     def receiver(self, wish: Wish) -> Receiver:
         """Begin to receive."""
-        receiver = Receiver(self.caller, self.settles, self.find_topic, wish)
+        self._numbers += 1
+        receiver = Receiver(self.caller, self.settles, self.find_topic, wish, self._numbers)
         self._receivers = [one for one in self._receivers if not one.is_closed]
         self._receivers.append(receiver)
         return receiver

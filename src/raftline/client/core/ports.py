@@ -71,3 +71,7 @@ class Network(Protocol):
         it the connection.
         """
         ...
+
+    def hang_up(self, way: str) -> None:
+        """Break the connections of a way: nobody waits for their answers any more."""
+        ...

@@ -105,6 +105,7 @@ class Receiver:
         "_settles",
         "_taken",
         "_was_taken",
+        "_way",
         "error",
         "held",
         "is_closed",
@@ -121,8 +122,10 @@ class Receiver:
         settles: Settles,
         find_topic: Callable[[str, float, Callable[[TopicMap | RaftlineError], None]], None],
         wish: Wish,
+        number: int,
     ) -> None:
         self._caller = caller
+        self._way = f"receive-{number}"  # a connection of its own: a poll holds it up
         self._settles = settles
         self._find_topic = find_topic
         self.wish = wish
@@ -204,14 +207,16 @@ class Receiver:
             partition=wish.partition,
             is_repeatable=True,
             wait_ms=wait_ms,
+            way=self._way,
         )
-        caller.call(ask, wish.timeout_ms, self._polled)
+        caller.call(ask, wish.timeout_ms, self._polled, is_wanted=lambda: not self.is_closed)
 
     def close(self) -> None:
-        """End it; what nobody took is given back."""
+        """End it; what nobody took is given back, and a node that waits for messages stops."""
         if self.is_closed:
             return
         self.is_closed = self.is_over = True
+        self._caller.network.hang_up(self._way)
         self.held.clear()
         if self._extend_timer is not None:
             self._extend_timer.cancel()
