@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections import deque
 
     from raftline.gateways.http.server import HttpServer
+    from raftline.gateways.trace_context import TraceContext
+    from raftline.telemetry.spans import Spans
 
 EXCHANGE_BYTES = 512  # what a request weighs besides its body
 JOIN_BYTES_MAX = 64 << 10
@@ -46,7 +48,17 @@ _HEAD_END = b"\r\n\r\n"
 class Known:
     """A parsed head: what to run, and how the body comes."""
 
-    __slots__ = ("chunked", "close", "expects", "head_only", "label", "length", "run", "waits")
+    __slots__ = (
+        "chunked",
+        "close",
+        "context",
+        "expects",
+        "head_only",
+        "label",
+        "length",
+        "run",
+        "waits",
+    )
 
     def __init__(self, run: "Run", *, length: int, chunked: bool = False) -> None:
         self.run = run
@@ -55,6 +67,7 @@ class Known:
         self.close = False
         self.expects = False
         self.head_only = False
+        self.context: TraceContext | None = None  # of the trace the request is part of
         self.label = ""  # what people know the request by
         self.waits = False  # its answer may be long in coming: it waits for messages
 
@@ -138,6 +151,11 @@ class Exchange:
     def is_wanted(self) -> bool:
         """Say whether somebody still waits for the reply, as far as one can tell."""
         return not self._connection.has_left
+
+    @property
+    def spans(self) -> "Spans | None":
+        """Return who is told what was done inside traces; None: nobody wants to know."""
+        return self._connection.server.spans
 
     def count_refused(self, code: str) -> None:
         """Count a part of the request that was refused, where the reply has others."""

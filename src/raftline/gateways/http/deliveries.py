@@ -16,6 +16,7 @@ from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.fields import Int
 from raftline.gateways.http.items import ReadItem, fill_item
 from raftline.gateways.http.routes import Request, Router
+from raftline.gateways.http.spans import tell_delivered
 from raftline.gateways.lease_tokens import LeaseToken, decode_token, encode_token
 from raftline.gateways.opened import OpenedBatches
 from raftline.gateways.ports import Calls
@@ -184,7 +185,10 @@ class DeliveryRoutes:
             if raw:
                 _send_raw(exchange, received)
             else:
-                exchange.json({"messages": self.items(topic, group, received)})
+                items = self.items(topic, group, received)
+                if exchange.spans is not None:
+                    tell_delivered(exchange.spans, topic, group, items)
+                exchange.json({"messages": items})
 
         self._calls.receive(
             topic,

@@ -18,6 +18,7 @@ from raftline.gateways.http.openapi import OpenApiRoutes
 from raftline.gateways.http.routes import Router
 from raftline.gateways.http.scheduled import ScheduledRoutes
 from raftline.gateways.http.server import HttpServer
+from raftline.gateways.http.spans import open_spans
 from raftline.gateways.http.status_page import StatusPageRoutes
 from raftline.gateways.http.topics import TopicRoutes
 from raftline.gateways.http.traces import TraceRoutes
@@ -78,6 +79,8 @@ class HttpGateway:
             slow_request_ms=settings.log_output.slow_request_ms,
             says_requests=settings.log_output.requests,
         )
+        if settings.telemetry.otlp_endpoint:
+            self.server.spans = open_spans(settings, log)
 
     async def start(self, listener: socket.socket) -> None:
         """Serve on a listening socket (transport.addresses.bind)."""
@@ -90,3 +93,5 @@ class HttpGateway:
     def close(self) -> None:
         """Hang up on everybody."""
         self.server.close()
+        if self.server.spans is not None:
+            self.server.spans.close()

@@ -15,6 +15,7 @@ import socket
 import traceback
 from collections import deque
 from collections.abc import Callable, Sized
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,11 +30,15 @@ from raftline.gateways.http.head import (
     is_closing,
 )
 from raftline.gateways.http.request_log import LoggedExchanges
+from raftline.gateways.trace_context import TraceContext, parse_context
 from raftline.model.errors import Internal, OverLimit, RaftlineError
 from raftline.model.limits import WAIT_MS_MAX
 from raftline.telemetry.counters import GatewayCounts
 from raftline.telemetry.log import LogEvent
 from raftline.transport.frames import BUFFER_BYTES, BufferPool
+
+if TYPE_CHECKING:
+    from raftline.telemetry.spans import Spans
 
 KNOWN_MAX = 4_096
 KNOWN_BYTES_MAX = 1_024  # a longer head is parsed each time
@@ -75,6 +80,7 @@ class HttpServer:
         "request_ticks_max",
         "shared",
         "shared_view",
+        "spans",
         "tick",
         "wholes",
     )
@@ -109,6 +115,7 @@ class HttpServer:
         self.shared_view = memoryview(self.shared)
         self.wholes: dict[bytes, Known] = {}
         self.prefixes: dict[bytes, Known] = {}
+        self.spans: Spans | None = None
         self.tick = 0
         self._blocks: dict[bytes, Fields] = {}
         self._connections: dict[HttpConnection, None] = {}
@@ -190,7 +197,8 @@ class HttpServer:
         known.head_only = line.method == "HEAD"
         known.label = f"{line.method} {line.path[:LABEL_CHARS_MAX]}"
         known.waits = _may_wait(line)
-        if len(block) <= KNOWN_BYTES_MAX and not line.query:
+        known.context = _context_of(fields)
+        if len(block) <= KNOWN_BYTES_MAX and not line.query and known.context is None:
             self._remember(block, known)
         return known
 
@@ -247,6 +255,12 @@ class HttpServer:
         self.tick += 1
         for connection in list(self._connections):
             connection.watch(self.tick)
+
+
+def _context_of(fields: Fields) -> TraceContext | None:
+    if b"traceparent" not in fields.values:
+        return None
+    return parse_context(fields.text(b"traceparent"), fields.text(b"tracestate"))
 
 
 def _may_wait(line: RequestLine) -> bool:
