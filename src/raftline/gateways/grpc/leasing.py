@@ -24,6 +24,7 @@ from raftline.model.limits import (
     RECEIVE_COUNT_MAX,
     TIMEOUT_MS_DEFAULT,
 )
+from raftline.model.names import check_group_name
 
 
 class ReceiveWish(msgspec.Struct, frozen=True):
@@ -53,6 +54,7 @@ class Leasing:
 
     def wish_of(self, request: pb.ReceiveRequest | pb.Open, count: int) -> ReceiveWish:
         """Return what is asked for. Raises InvalidArgument, OverLimit."""
+        check_group_name(request.group)
         lease_ms = bounded("lease_ms", request.lease_ms, 0, LEASE_MS_MIN, LEASE_MS_MAX)
         most = self._reply_bytes_max
         return ReceiveWish(

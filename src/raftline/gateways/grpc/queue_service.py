@@ -4,6 +4,7 @@ What consumers may do is decided in gateways/queue_consumers.py, as for its HTTP
 are ``topic-0`` …; a message's id is its offset plus one, as eight bytes.
 """
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from raftline.gateways.queue_consumers import (
 from raftline.gateways.topic_finder import TopicFinder
 from raftline.model.batch import check_batch
 from raftline.model.calls import Appended, NodeRow
-from raftline.model.errors import InvalidArgument, UnknownTopic
+from raftline.model.errors import InvalidArgument, NotReady, UnknownTopic
 from raftline.model.limits import PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
 from raftline.model.records import seal_batch
 from raftline.node.ports import Clock
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from raftline.model.message import Message
 
 PONG = "pong"
+INVITE_MS = 1_000  # for a node that runs already to join
 
 
 class QueueService:
@@ -211,7 +213,7 @@ class QueueService:
     async def manage_brokers(
         self, request: pb.ManageBrokersRequest, call: Call
     ) -> pb.ManageBrokersResponse:
-        """Let a node join; start it with --join afterwards."""
+        """Let a node join. One that does not run yet joins when it is started with --join."""
         if request.action != pb.ACTION_ADD:
             raise InvalidArgument(f"there is no action {request.action}", "use ACTION_ADD")
         wanted = request.broker_action
@@ -221,9 +223,11 @@ class QueueService:
             "name": f"node-{wanted.replica_id}",
             "address": wanted.raft_address,
         }
-        await answer_of(
-            lambda done: self._calls.command("cluster.add", arguments, call.timeout_ms, done)
-        )
+        timeout_ms = min(call.timeout_ms, INVITE_MS)
+        with contextlib.suppress(NotReady):
+            await answer_of(
+                lambda done: self._calls.command("cluster.add", arguments, timeout_ms, done)
+            )
         return pb.ManageBrokersResponse()
 
 
