@@ -89,7 +89,7 @@ def run(words: list[str]) -> int:
             one_form(words, _options(command, words)), prog_name="raftline", standalone_mode=False
         )
     except RaftlineError as error:
-        return exits.fail(error)
+        return exits.fail(error, as_json="--json" in words)
     except typer.TyperException as error:
         return _misused(error)
     except (KeyboardInterrupt, typer.Abort):

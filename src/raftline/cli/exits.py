@@ -4,6 +4,7 @@
 1 is a bug of ours.
 """
 
+import json
 import sys
 
 from raftline.model.errors import Conflict, Invalid, NotFound, RaftlineError, Unavailable
@@ -40,7 +41,11 @@ def complain(message: str, hint: str = "") -> None:
     sys.stderr.write(f"error: {message}\n" + (f"hint:  {hint}\n" if hint else ""))
 
 
-def fail(error: RaftlineError) -> int:
-    """Report ``error`` and return its exit code."""
-    complain(error.message, error.hint)
+def fail(error: RaftlineError, *, as_json: bool = False) -> int:
+    """Report ``error`` and return its exit code. Programs get what HTTP would have said."""
+    if as_json:
+        row = {"code": error.code or "refused", "message": error.message, "hint": error.hint}
+        sys.stderr.write(json.dumps({"error": row}, ensure_ascii=False) + "\n")
+    else:
+        complain(error.message, error.hint)
     return code_of(error)

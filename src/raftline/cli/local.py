@@ -109,9 +109,11 @@ def _introduce(session: Session, cluster: LocalCluster) -> None:
         sys.stdout.write(json.encode(cluster.nodes).decode() + "\n")
         sys.stdout.flush()
         return
-    rows = table(">id", "node", ">pid", "http", "peer", "log")
+    rows = table(">id", "node", ">pid", "http", "grpc", "peer", "log")
     for node in cluster.nodes:
-        rows.add_row(str(node.id), node.name, str(node.pid), node.http, node.peer, node.log)
+        rows.add_row(
+            str(node.id), node.name, str(node.pid), node.http, node.grpc, node.peer, node.log
+        )
     console().print(rows)
     server = cluster.nodes[0].http
     command = f"{_program()} --server {server}"

@@ -147,6 +147,8 @@ def _search(session: Session, query: dict[str, Any]) -> Iterator[dict[str, Any]]
         reply = session.call("GET", "/v1/traces/search", query=page)
         yield from reply["messages"]
         after = reply["next"]
+        if not reply.get("complete", True):
+            session.note("deliveries that are no longer traced were not searched")
         if after is None:
             return
 

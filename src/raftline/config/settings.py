@@ -54,7 +54,7 @@ class ListenSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Addresses, host:port. An advertised address is what others are told; empty: the same."""
 
     http: Annotated[str, Meta(description="HTTP: API, metrics, health")] = "127.0.0.1:8080"
-    grpc: Annotated[str, Meta(description="gRPC (not served yet)")] = "127.0.0.1:9000"
+    grpc: Annotated[str, Meta(description="gRPC")] = "127.0.0.1:9000"
     kafka: Annotated[str, Meta(description="Kafka wire (not served yet)")] = "127.0.0.1:9092"
     peer: Annotated[str, Meta(description="the other nodes")] = "127.0.0.1:7000"
     advertise_http: Annotated[str, Meta(description="HTTP address told to others")] = ""

@@ -162,6 +162,15 @@ def test_produce_one(raftline) -> None:
     assert server.asked[0][2] == {"messages": [{"value": "--dash", "key": "k"}]}
 
 
+def test_programs_get_errors_as_json(raftline) -> None:
+    with ScriptedServer(lambda *_: refusal(404, "unknown_topic", "what", "do this")) as server:
+        ran = raftline("topic", "show", "orders", "--json", "--server", server.url)
+    assert ran.code == 4
+    assert json.loads(ran.err) == {
+        "error": {"code": "unknown_topic", "message": "what", "hint": "do this"}
+    }
+
+
 def test_produce_a_file_line_by_line(raftline, tmp_path) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b"one\r\n\xff\n\nlast")
