@@ -184,8 +184,8 @@ class Calls(Protocol):
         """Compare the digests of all replicas of all shards."""
         ...
 
-    def metrics(self) -> Board:
-        """Return the values of all metrics of this node (no waiting)."""
+    def metrics(self, done: Callable[[Board], None]) -> None:
+        """Put the values of all metrics of this node together, a little at a time."""
         ...
 
     def overview(self, timeout_ms: int, done: Callable[[Overview], None]) -> None:

@@ -588,9 +588,9 @@ class NodeCalls:
         """Compare the digests of all replicas of all shards."""
         self._node.verifier.run(timeout_ms, done)
 
-    def metrics(self) -> Board:
-        """Return the values of all metrics of this node (no waiting)."""
-        return self._node.measures.board()
+    def metrics(self, done: Callable[[Board], None]) -> None:
+        """Put the values of all metrics of this node together (measures.py)."""
+        self._node.measures.paced(done)
 
     def overview(self, timeout_ms: int, done: Callable[[Overview], None]) -> None:
         """Ask all live nodes what they lead (glances.py)."""

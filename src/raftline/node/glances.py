@@ -121,7 +121,7 @@ class Glances:
         """Yield the work groups of partitions led here: topic, partition, group, age of oldest."""
         now_ms = int(self._node.time.now_ms())
         for topic, _, host in self.partitions():
-            for group in host.machine.delivery.groups.values():
+            for group in list(host.machine.delivery.groups.values()):
                 oldest = _oldest(group, host.machine.next_offset)
                 age_ms = 0 if oldest is None else age_of(host, oldest, now_ms)
                 yield topic, host, group, max(0, age_ms)

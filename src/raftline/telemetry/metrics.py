@@ -9,13 +9,14 @@ Bounds
     summed or, where a sum would mean nothing, the greatest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from raftline.telemetry.counters import BOUNDS_MS, OTHER, Times
 
 ROWS_MAX = 2_000
+STEP_ROWS = 100
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
@@ -306,19 +307,27 @@ class Board:
         return self._rows.get(name, {}).get(labels)
 
     def render(self) -> bytes:
-        """Return the text of everything here, in the order of the table."""
+        """Return the text of everything here."""
         lines: list[str] = []
+        for _ in self.write(lines):
+            pass
+        return ("\n".join(lines) + "\n").encode()
+
+    def write(self, lines: list[str]) -> Iterator[None]:
+        """Write all lines, in the order of the table, some at each step."""
         for name, metric in METRICS.items():
             rows, times = self._rows.get(name), self._times.get(name)
             if rows is None and times is None:
                 continue
             lines.append(f"# HELP {name} {_escape_help(metric.help)}")
             lines.append(f"# TYPE {name} {metric.kind}")
-            for labels, value in (rows or {}).items():
+            for at, (labels, value) in enumerate((rows or {}).items()):
                 lines.append(f"{name}{_labels(metric.labels, labels)} {_number(value)}")
+                if at % STEP_ROWS == STEP_ROWS - 1:
+                    yield
             if times is not None:
                 lines += _histogram(name, times)
-        return ("\n".join(lines) + "\n").encode()
+            yield
 
 
 def to_markdown() -> str:

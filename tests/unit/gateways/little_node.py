@@ -227,10 +227,10 @@ class LittleNode:
     def verify(self, timeout_ms: int, done: Done) -> None:
         self._answer(done, Verified(True, ()))
 
-    def metrics(self) -> Board:
+    def metrics(self, done: Done) -> None:
         board = Board()
         board.put("raftline_ready", int(self.ready))
-        return board
+        self._answer(done, board)
 
     def overview(self, timeout_ms: int, done: Done) -> None:
         self._answer(done, Overview([NodeGlance(1)], []))

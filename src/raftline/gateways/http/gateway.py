@@ -62,7 +62,7 @@ class HttpGateway:
         TopicRoutes(calls, finder).add_to(router)
         StatusPageRoutes(calls).add_to(router)
         ClusterRoutes(clock, calls).add_to(router)
-        MetricRoutes(calls).add_to(router)
+        MetricRoutes(clock, calls).add_to(router)
         DqueueRoutes(calls, messages, max_retries=settings.delivery.retries_max).add_to(router)
         FalconqRoutes(calls, messages, deliveries).add_to(router)
         SreekarRoutes(clock, calls, messages).add_to(router)

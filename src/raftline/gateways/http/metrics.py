@@ -1,7 +1,6 @@
 """Metrics and the overview over HTTP: what a machine scrapes, and what the status page shows."""
 
 import platform
-import time
 from typing import Any
 
 from raftline import __version__
@@ -10,6 +9,8 @@ from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.overviews import merge
 from raftline.gateways.ports import Calls
 from raftline.model.overview import Overview
+from raftline.node.pacing import pace
+from raftline.node.ports import Clock
 from raftline.telemetry.metrics import CONTENT_TYPE, Board
 from raftline.telemetry.process import ProcessSigns, read_process
 
@@ -19,9 +20,10 @@ OVERVIEW_TIMEOUT_MS = 2_000  # a node that does not answer holds the page up no 
 class MetricRoutes:
     """``/metrics`` and ``/v1/overview``."""
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_calls", "_clock")
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, clock: Clock, calls: Calls) -> None:
+        self._clock = clock
         self._calls = calls
 
     def add_to(self, router: Router) -> None:
@@ -31,10 +33,19 @@ class MetricRoutes:
 
     def metrics(self, exchange: Exchange, request: Request) -> None:
         """Write the metrics of this node as Prometheus reads them."""
-        board = self._calls.metrics()
-        board.put("raftline_build_info", 1, __version__, platform.python_version())
-        put_process(board, read_process())
-        exchange.send(board.render(), content_type=CONTENT_TYPE)
+
+        def answer(board: Board) -> None:
+            board.put("raftline_build_info", 1, __version__, platform.python_version())
+            put_process(board, read_process())
+            lines: list[str] = []
+
+            def send() -> None:
+                text = "\n".join([*lines, ""]).encode()
+                exchange.send(text, content_type=CONTENT_TYPE)
+
+            pace(self._clock, board.write(lines), send)
+
+        self._calls.metrics(exchange.then(answer))
 
     def overview(self, exchange: Exchange, request: Request) -> None:
         """Show nodes, topics and groups of the whole cluster, as the leaders have them now."""
@@ -42,7 +53,7 @@ class MetricRoutes:
 
         def answer(seen: Overview) -> None:
             body = merge(self._calls.status(), self._calls.catalog(), seen)
-            exchange.json({**body, "at_ms": time.time_ns() // 1_000_000})
+            exchange.json({**body, "at_ms": self._clock.wall_ms()})
 
         self._calls.overview(timeout_ms, exchange.then(answer))
 
