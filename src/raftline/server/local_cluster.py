@@ -31,6 +31,7 @@ READY_MS_MAX = 60_000
 STOP_MS_MAX = 10_000
 POLL_MS = 20
 HEALTH_MS_MAX = 50
+GRPC_MS_MAX = 5_000  # a node that cannot load gRPC serves without
 LOG_LINES_SHOWN = 8
 DEFAULT_PORTS = {"http": 8080, "grpc": 9000, "kafka": 9092, "peer": 7000}
 PORT_STEPS = {"http": 0, "grpc": 1000, "kafka": 2000, "peer": 3000}
@@ -118,10 +119,14 @@ class LocalCluster:
         """
         until_ms = clock.mono_ms() + READY_MS_MAX
         waiting = list(self.nodes)
+        ready_ms: dict[str, float] = {}
         while waiting:
             for node in list(waiting):
                 number = _serving(node)
                 if number:
+                    since_ms = ready_ms.setdefault(node.name, clock.mono_ms())
+                    if not _listens(node) and clock.mono_ms() < since_ms + GRPC_MS_MAX:
+                        continue  # gRPC is loaded after the node takes work
                     self._replace(msgspec.structs.replace(node, id=number))
                     waiting.remove(node)
                     told(node.name)
@@ -312,6 +317,13 @@ def _serving(node: LocalNode) -> int:
             return int(client.health()["node"])
         except (RaftlineError, KeyError):
             return 0
+
+
+def _listens(node: LocalNode) -> bool:
+    """Say whether a node answers at its gRPC port."""
+    with socket.socket() as probe:
+        probe.settimeout(HEALTH_MS_MAX / 1000)
+        return probe.connect_ex(_port(node, "grpc")) == 0
 
 
 def _send(node: LocalNode, number: signal.Signals) -> None:
