@@ -10,10 +10,12 @@ if TYPE_CHECKING:
     from raftline.client.async_line import AsyncLine, AsyncMessage, AsyncSending, connect_async
     from raftline.client.line import Line, Message, Sending, connect
     from raftline.model.errors import RaftlineError
+    from raftline.tasks.app import App
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "App",
     "AsyncLine",
     "AsyncMessage",
     "AsyncSending",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 _PLACES = {
+    "App": "raftline.tasks.app",
     "AsyncLine": "raftline.client.async_line",
     "AsyncMessage": "raftline.client.async_line",
     "AsyncSending": "raftline.client.async_line",

@@ -190,10 +190,14 @@ class AsyncReceiving:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._receiver is not None and self._current is not None:
+            self._receiver.let_go(self._current[1])
         self.close()
 
     def __del__(self) -> None:
         receiver = getattr(self, "_receiver", None)
+        if receiver is not None and self._current is not None:
+            receiver.let_go(self._current[1])
         if receiver is not None and not receiver.is_closed:
             self._line.call_soon(receiver.close)
 

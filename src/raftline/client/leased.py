@@ -124,6 +124,8 @@ class LeasedMessage:
                 "ack, nack or reject a message once",
             )
         self._is_settled = True
+        if self._receiver.held:
+            self._receiver.let_go(self._stored)
 
 
 def duration_ms(value: Duration) -> int:

@@ -118,7 +118,7 @@ class Message(LeasedMessage):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._line.background.call(self._receiver.let_go, self._stored)
+        self._receiver.let_go(self._stored)
         if self._is_settled:
             return
         if error is None:
@@ -143,9 +143,7 @@ class Receiving(Iterator[Message]):
 
     def __next__(self) -> Message:
         receiver = self._receiver
-        if self._current is not None:
-            self._line.background.call(receiver.let_go, self._current[1])
-            self._current = None
+        self._let_go()
         if not self._is_started:
             self._is_started = True
             self._line.background.call(receiver.start)
@@ -177,8 +175,16 @@ class Receiving(Iterator[Message]):
                 self._line.background.call(receiver.poll)
             self._event.wait(WAIT_S)
 
+    def _let_go(self) -> None:
+        if self._current is not None:
+            self._receiver.let_go(self._current[1])
+            self._current = None
+
     def close(self) -> None:
-        """End it; what was leased and not handed out is given back."""
+        """End it; what was leased and not handed out is given back.
+
+        The message in work is extended on, where it was: it has a handler.
+        """
         if not self._receiver.is_closed and not self._line.background.is_closed:
             self._line.background.call(self._receiver.close)
 
@@ -186,10 +192,12 @@ class Receiving(Iterator[Message]):
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._let_go()
         self.close()
 
     def __del__(self) -> None:
         try:
+            self._let_go()
             self.close()
         except (RaftlineError, AttributeError):
             return

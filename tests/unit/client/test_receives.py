@@ -184,6 +184,21 @@ def test_closing_gives_back_what_nobody_took() -> None:
     ]
 
 
+def test_what_is_in_work_is_extended_after_closing() -> None:
+    desk = Desk(leased(0, 2), *[SETTLED] * 10, extend=True)
+    desk.receiver.start()
+    desk.clock.advance(2)
+    in_work = desk.receiver.ready.popleft()
+    desk.receiver.hold(in_work)
+    desk.receiver.close()
+    desk.clock.advance(LEASE_MS * 2)
+    assert not desk.receiver.is_lapsed(in_work[0])
+    desk.receiver.let_go(in_work[1])
+    said = len(desk.settled())
+    desk.clock.advance(LEASE_MS * 2)
+    assert len(desk.settled()) == said
+
+
 def test_closing_hangs_up_on_a_node_that_waits() -> None:
     desk = Desk(None)
     desk.receiver.start()

@@ -10,7 +10,7 @@ Rules
         poll is left.
     R3  A message whose lease ran out while it waited here is dropped: somebody else has it.
     R4  With ``extend``, messages that wait here and the one in work are extended after half of
-        their lease, as long as the worker lives; at most ``LEASE_MS_MAX`` in all.
+        their lease, as long as the worker lives; the one in work also after ``close``.
     R5  Without an answer for the whole timeout the receiver ends with an error; after ``wait_ms``
         without a message it ends.
 """
@@ -27,7 +27,6 @@ from raftline.client.core.settles import EXTEND, NACK, Lease, Settle, Settles
 from raftline.client.core.topology import TopicMap
 from raftline.client.core.wire import BATCH
 from raftline.model.errors import RaftlineError, TimedOut
-from raftline.model.limits import LEASE_MS_MAX
 from raftline.model.message import Message
 from raftline.model.records import open_batches
 
@@ -217,9 +216,6 @@ class Receiver:
             return
         self.is_closed = self.is_over = True
         self._caller.network.hang_up(self._way)
-        self.held.clear()
-        if self._extend_timer is not None:
-            self._extend_timer.cancel()
         self._give_back(list(self.ready))
         self.ready.clear()
         self.on_change()
@@ -319,7 +315,7 @@ class Receiver:
     # ------------------------------------------------------------------ extending
 
     def _watch(self) -> None:
-        if self._extend_timer is None and not self.is_closed:
+        if self._extend_timer is None:
             delay = self._lease_ms * LEASE_SHARE / 4
             self._extend_timer = self._caller.clock.call_later(delay, self._extend_due)
 
@@ -328,7 +324,7 @@ class Receiver:
         self._extend_timer = None
         now = self._caller.clock.mono_ms()
         half = self._lease_ms * LEASE_SHARE / 2
-        kept = [*self.ready, *self.held.values()]
+        kept = list(self.ready) + list(self.held.values())  # whole, whatever other threads do
         due = [one for one in kept if 0 < one[0].expires_ms - now <= half]
         settles: list[Settle] = []
         for lease, message in due:
@@ -342,9 +338,7 @@ class Receiver:
     def _extended(self, lease: Lease, asked_ms: float) -> Callable[[RaftlineError | None], None]:
         def told(error: RaftlineError | None) -> None:
             if error is None or isinstance(error, TimedOut):
-                lease.expires_ms = max(
-                    lease.expires_ms, asked_ms + min(self._lease_ms, LEASE_MS_MAX) * LEASE_SHARE
-                )
+                lease.expires_ms = max(lease.expires_ms, asked_ms + self._lease_ms * LEASE_SHARE)
 
         return told
 

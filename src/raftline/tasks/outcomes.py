@@ -1,0 +1,19 @@
+"""What a task may raise to say more than that it failed."""
+
+from raftline.client.leased import Duration
+
+
+class Retry(Exception):
+    """Run it again, after ``delay`` instead of the topic's backoff. Counts as an attempt."""
+
+    def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
+        super().__init__(reason or "the task asked to be run again")
+        self.delay = delay
+
+
+class GiveUp(Exception):
+    """Do not run it again: it goes to the dead letters."""
+
+
+class TaskFailed(Exception):
+    """A task whose result was asked for was given up on."""

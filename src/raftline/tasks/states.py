@@ -1,0 +1,56 @@
+"""What became of a task, from the trace of its message; in the words of ``GET /tasks/{id}``."""
+
+from typing import Any
+
+import msgspec
+
+from raftline.client.asks import Json, split_id
+from raftline.client.line import Line
+from raftline.model.tasks import TASK_KEY_HEADER, TASK_RETRIES_HEADER, TASK_TYPE_HEADER
+
+_ENDS = {"ACKNOWLEDGED": "done", "DEAD_LETTERED": "dead", "CANCELLED": "dead"}
+_AGAIN = {"NACKED": "pending", "REDRIVEN": "pending", "REPLAYED": "pending", "REJECTED": "dead"}
+
+
+def state_of(line: Line, group: str, id: str) -> Json:  # noqa: A002
+    """Return a task of any topic: ``status``, ``attempts``, ``worker_id``, ``last_error``."""
+    found: Json = {
+        "id": id,
+        "type": "",
+        "payload": None,
+        "status": "pending",
+        "attempts": 0,
+        "max_retries": 0,
+        "idempotency_key": None,
+        "worker_id": None,
+        "last_error": None,
+    }
+    trace = line.trace(id)
+    for row in trace["timeline"]:
+        if row.get("group", group) == group:
+            _tell(found, row)
+    if trace["offset"] >= 0:
+        topic, partition, _ = split_id(id)
+        message = line.message(f"{topic}.{partition}.{trace['offset']}")
+        headers: dict[str, Any] = message.headers
+        found["type"] = _text(headers.get(TASK_TYPE_HEADER)) or ""
+        found["max_retries"] = int(_text(headers.get(TASK_RETRIES_HEADER)) or 0)
+        found["idempotency_key"] = _text(headers.get(TASK_KEY_HEADER))
+        found["payload"] = msgspec.json.decode(message.value or b"null")
+    return found
+
+
+def _tell(found: Json, row: Json) -> None:
+    event = row["event"]
+    if event in ("DELIVERED", "REDELIVERED"):
+        found["status"] = "leased"
+        found["attempts"] = row["attempt"]
+        found["worker_id"] = row.get("member") or None
+    elif event in _ENDS or event in _AGAIN:
+        found["status"] = _ENDS.get(event) or _AGAIN[event]
+    if event in ("NACKED", "REJECTED") and row.get("reason"):
+        found["last_error"] = row["reason"]
+
+
+def _text(content: bytes | None) -> str | None:
+    return None if content is None else content.decode("utf-8", "replace")
