@@ -155,6 +155,38 @@ def test_a_worker_of_any_topic(shell: Shell, tmp_path: Path) -> None:
     assert shell.lines("consume", "orders", "--group", "g") == []
 
 
+APP = """
+import raftline
+
+app = raftline.App("http://127.0.0.1:9")  # --server names another
+
+@app.task(max_retries=0)
+def email(to: str) -> None:
+    if to == "nobody":
+        raise ValueError("no such address")
+    print("sent to", to, flush=True)
+"""
+
+
+def test_a_worker_runs_the_functions_of_an_app(shell: Shell, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "shop_tasks.py").write_text(APP)
+    (tmp_path / "broken_tasks.py").write_text("import raftline\napp = raftline.App(\n")
+    monkeypatch.chdir(tmp_path)
+    good = enqueue(shell, "--type", "email", "--payload", '{"to": "user@example.com"}')
+    bad = enqueue(shell, "--type", "email", "--payload", '{"to": "nobody"}', "--max-retries", 0)
+    out = shell.run("worker", "shop_tasks:app", "--drain", "-c", 2, "--worker-id", "w-7").out
+    assert "sent to user@example.com" in out
+    assert "1 done, 1 failed" in out
+    done, dead = task(shell, good), task(shell, bad)
+    assert (done["status"], done["worker_id"]) == ("done", "w-7")
+    assert (dead["status"], dead["last_error"]) == ("dead", "ValueError: no such address")
+    broken = shell.command("worker", "broken_tasks:app")
+    assert broken.exit == 2
+    assert "broken_tasks:app cannot be loaded: SyntaxError" in broken.err
+    assert shell.command("worker", "no_such_module:app").exit == 2
+    assert shell.command("worker", "shop_tasks:app", "--exec", "true").exit == 2
+
+
 def test_a_worker_waits_for_a_node_that_is_away(shell: Shell) -> None:
     name = enqueue(shell, "--type", "patience")
     rig = shell.rig

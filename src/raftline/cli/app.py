@@ -17,7 +17,6 @@ from raftline.cli.produce import produce
 from raftline.cli.session import Session
 from raftline.cli.trace import trace
 from raftline.cli.worker import worker
-from raftline.client.caller import DEFAULT_SERVER
 from raftline.config.quantities import parse_duration_ms
 from raftline.model.errors import RaftlineError
 
@@ -57,7 +56,7 @@ def every_command(
     json: Annotated[bool, typer.Option("--json", help="output for programs")] = False,
 ) -> None:
     """Set what all commands share. These flags may stand anywhere in the line."""
-    servers = server or os.environ.get(SERVER_VARIABLE, "") or DEFAULT_SERVER
+    servers = server or os.environ.get(SERVER_VARIABLE, "")
     try:
         timeout_ms = parse_duration_ms(timeout)
     except ValueError as error:

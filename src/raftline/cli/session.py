@@ -4,7 +4,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from raftline.client.caller import Caller, Reply
+from raftline.client.caller import DEFAULT_SERVER, Caller, Reply
 from raftline.client.client import Client
 
 if TYPE_CHECKING:
@@ -24,10 +24,11 @@ STATE_COLOURS = {
 class Session:
     """The client and the output of one command."""
 
-    __slots__ = ("_caller", "_client", "json", "servers", "timeout_ms")
+    __slots__ = ("_caller", "_client", "json", "named_servers", "servers", "timeout_ms")
 
     def __init__(self, servers: str, *, timeout_ms: int, as_json: bool) -> None:
-        self.servers = servers
+        self.servers = servers or DEFAULT_SERVER
+        self.named_servers = servers  # empty: nobody named any
         self.timeout_ms = timeout_ms
         self.json = as_json
         self._client: Client | None = None

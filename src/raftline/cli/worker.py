@@ -1,12 +1,13 @@
 """``raftline worker``: run tasks.
 
-``worker --exec CMD`` runs a command per task (payload on standard input, exit 0 = ack); without a
-command tasks are logged and acked.
+``worker MODULE:APP`` runs the functions of a ``raftline.App``. ``worker --exec CMD`` runs a command
+per task (payload on standard input, exit 0 = ack); without a command tasks are logged and acked.
 """
 
 import os
 import signal
 import socket
+import traceback
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ import typer
 from raftline.cli import words
 from raftline.cli.crew import Crew, Plan
 from raftline.cli.sources import Source, TaskSource, TopicSource
+from raftline.model.errors import InvalidArgument, RaftlineError
 
 if TYPE_CHECKING:
     from raftline.cli.session import Session
@@ -25,6 +27,9 @@ GROUP = "workers"
 
 def worker(
     context: typer.Context,
+    app: Annotated[
+        str, typer.Argument(metavar="[MODULE:APP]", help="a raftline.App, as module:name")
+    ] = "",
     command: Annotated[
         str, typer.Option("--exec", help="command per task; exit code 0 = ack, else nack")
     ] = "",
@@ -32,7 +37,7 @@ def worker(
         int, typer.Option("--concurrency", "-c", min=1, max=1000, help="tasks at the same time")
     ] = 1,
     worker_id: Annotated[str, typer.Option(help="this worker's name (host-pid)")] = "",
-    lease: Annotated[str, typer.Option(help="renewed while a task runs")] = "30s",
+    lease: Annotated[str, typer.Option(help="renewed while a task runs (30s)")] = "",
     grace: Annotated[str, typer.Option(help="time for running tasks after SIGTERM")] = "30s",
     topic: Annotated[str, typer.Option(help="messages of this topic instead of tasks")] = "",
     group: Annotated[str, typer.Option("--group", "-g", help="with --topic")] = GROUP,
@@ -45,6 +50,7 @@ def worker(
 
     For example:
 
+      raftline worker shop.tasks:app --concurrency 8
       raftline worker --server http://localhost:8081
       raftline worker --exec './send-mail.sh' -c 4
       raftline worker --topic orders --group billing --exec 'python charge.py'
@@ -52,6 +58,13 @@ def worker(
     session: Session = context.obj
     lease_ms = words.duration_ms(lease, "--lease") or LEASE_MS
     name = worker_id or f"{socket.gethostname()}-{os.getpid()}"
+    grace_ms = words.duration_ms(grace, "--grace") or 0
+    if app:
+        if command or topic:
+            raise typer.BadParameter("give MODULE:APP, or --exec and --topic, not both")
+        return _run_app(
+            session, app, concurrency, name, words.duration_ms(lease, "--lease"), grace_ms, drain
+        )
     source: Source = TaskSource(name, lease_ms)
     if topic:
         source = TopicSource(topic, group, name, lease_ms)
@@ -59,7 +72,7 @@ def worker(
         command=command,
         concurrency=concurrency,
         lease_ms=lease_ms,
-        grace_ms=words.duration_ms(grace, "--grace") or 0,
+        grace_ms=grace_ms,
         is_draining=drain,
     )
     crew = Crew(session, source, plan)
@@ -75,3 +88,41 @@ def worker(
     finally:
         for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
             signal.signal(number, handler)
+
+
+def _run_app(
+    session: "Session",
+    place: str,
+    concurrency: int,
+    name: str,
+    lease_ms: int | None,
+    grace_ms: int,
+    drain: bool,
+) -> int:
+    """Run the functions of an app. What its own module does wrong is told as such."""
+    from raftline.tasks.worker import load_app, run_worker
+
+    try:
+        load_app(place)
+    except RaftlineError:
+        raise
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise InvalidArgument(
+            f"{place} cannot be loaded: {error!r}", f"see {where.filename}, line {where.lineno}"
+        ) from error
+    session.note(f"{name}: {place}, {concurrency} at a time")
+    worked = run_worker(
+        place,
+        servers=session.named_servers,
+        concurrency=concurrency,
+        name=name,
+        lease=None if lease_ms is None else lease_ms / 1000,
+        grace=grace_ms / 1000,
+        drain=drain,
+    )
+    session.answer(
+        {"worker": name, "done": worked.done, "failed": worked.failed},
+        f"{worked.done} done, {worked.failed} failed",
+    )
+    return 0
