@@ -21,6 +21,7 @@ from raftline.model.overview import (
     StreamGlance,
 )
 from raftline.node.groups_host import GroupsHost
+from raftline.node.pacing import pace
 from raftline.node.partition import PartitionHost
 from raftline.node.remote import VERB_GLANCE, Reply
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from raftline.node.replica import Replica
 
 PIECES_MAX = 1_000  # looked at in a group for its oldest message
+FRESH_MS = 250  # as long as a glance is good enough for the next who asks
 UNKNOWN = -1
 
 Cursor = tuple[str, int, int, int]  # topic, partition, offset (-1: none), age in ms (-1: unknown)
@@ -44,6 +46,9 @@ class Glances:
 
     def __init__(self, node: "Node") -> None:
         self._node = node
+        self._last: NodeGlance | None = None
+        self._last_mono = 0.0
+        self._waiting: list[Callable[[NodeGlance], None]] = []
 
     def serve(self) -> None:
         """Answer other nodes."""
@@ -56,38 +61,78 @@ class Glances:
         node = self._node
         others = [n for n in node.catalog_machine.nodes if n != node.id]
         live = [int(n) for n in others if node.peers.is_live(n)]
-        found = [self.here()]
+        found: list[NodeGlance] = []
         silent = [int(n) for n in others if int(n) not in live]
-        left = len(live)
+        left = len(live) + 1
 
         def taker(number: int) -> Callable[[bytes | RaftlineError], None]:
             def take(answer: bytes | RaftlineError) -> None:
-                nonlocal left
                 if isinstance(answer, RaftlineError):
                     silent.append(number)
                 else:
                     found.append(_decode(answer))
-                left -= 1
-                if not left:
-                    finish()
+                count_down()
 
             return take
 
-        def finish() -> None:
-            done(Overview(sorted(found, key=lambda row: row.node), sorted(silent)))
+        def ours(glance: NodeGlance) -> None:
+            found.append(glance)
+            count_down()
 
-        if not live:
-            finish()
+        def count_down() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done(Overview(sorted(found, key=lambda row: row.node), sorted(silent)))
+
+        self.here(ours)
         for number in live:
             node.remote.call(number, VERB_GLANCE, [], timeout_ms, taker(number))
 
     def _on_glance(self, _body: memoryview, _timeout_ms: int, reply: Reply) -> None:
-        reply(_pack(self.here()))
+        self.here(lambda glance: reply(_pack(glance)))
 
     # ------------------------------------------------------------------ this node
 
-    def here(self) -> NodeGlance:
-        """Return what this node leads."""
+    def here(self, done: Callable[[NodeGlance], None]) -> None:
+        """Tell what this node leads; many who ask at about the same time hear the same."""
+        clock = self._node.clock
+        if self._last is not None and clock.mono_ms() - self._last_mono < FRESH_MS:
+            done(self._last)
+            return
+        self._waiting.append(done)
+        if len(self._waiting) > 1:
+            return
+        partitions: list[PartitionGlance] = []
+        groups: list[GroupGlance] = []
+        streams: list[StreamGlance] = []
+
+        def look() -> Iterator[None]:
+            for topic, _, host in self.partitions():
+                partitions.append(_partition(topic, host))
+                yield
+            for row in self.work_groups():
+                groups.append(_group(*row))
+                yield
+            for group in list(self.stream_groups()):
+                streams.append(self._stream(group))
+                yield
+
+        def looked() -> None:
+            glance = self._glance(partitions, groups, streams)
+            self._last, self._last_mono = glance, clock.mono_ms()
+            waiting, self._waiting = self._waiting, []
+            for call in waiting:
+                call(glance)
+
+        pace(clock, look(), looked)
+
+    def _glance(
+        self,
+        partitions: list[PartitionGlance],
+        groups: list[GroupGlance],
+        streams: list[StreamGlance],
+    ) -> NodeGlance:
         node = self._node
         counters = node.counters
         led = [replica for replica in node.shards if replica.is_leader]
@@ -105,9 +150,9 @@ class Glances:
             wal_bytes=node.wal.bytes_used,
             messages_in={name: counts.messages_in for name, counts in counters.topics.items()},
             messages_out=out,
-            partitions=[_partition(topic, host) for topic, _, host in self.partitions()],
-            groups=[_group(*row) for row in self.work_groups()],
-            streams=[self._stream(group) for group in self.stream_groups()],
+            partitions=partitions,
+            groups=groups,
+            streams=streams,
         )
 
     def partitions(self) -> "Iterator[tuple[str, Replica, PartitionHost]]":
