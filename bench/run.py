@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import appends, deliveries, failover, latency, standing
+from bench import appends, client, deliveries, failover, latency, standing
 from bench.figures import Figure, Report
 from bench.machine import describe, measure_sync
 from bench.report import page, table
@@ -32,6 +32,7 @@ SCENARIOS: dict[str, Scenario] = {
     "batches": appends.batches,
     "sustained": appends.sustained,
     "workers": deliveries.workers,
+    "client": client.client,
     "traces": deliveries.traces,
     "latency": latency.end_to_end,
     "delayed": latency.delayed,

@@ -17,6 +17,8 @@ SECTIONS = (
     "3 nodes, 1 x 100 B",
     "3 nodes, 1 x 16 KiB",
     "3 nodes, 1,000 x 100 B",
+    "1 node, client",
+    "3 nodes, client",
     "failover",
     "idle",
     "start",
