@@ -55,7 +55,9 @@ def test_a_task_is_enqueued_leased_and_acked() -> None:
         assert (await settle(web, "ack", made)).json["status"] == "done"
         done = await show(web, made)
         assert (done["status"], done["attempts"], done["worker_id"]) == ("done", 1, "worker-1")
-        assert (await settle(web, "ack", made)).status == 409
+        assert (await settle(web, "ack", made)).json["status"] == "done"  # its answer got lost
+        assert (await settle(web, "ack", made, "worker-2")).status == 409
+        assert (await settle(web, "nack", made)).status == 409
 
     serve_sim(scenario, nodes=3)
 
@@ -240,3 +242,29 @@ def test_what_is_no_task_is_refused() -> None:
         assert (await web.ask("POST", "/tasks/lease", {"worker_id": ""})).status == 400
 
     serve_sim(scenario)
+
+
+def test_leases_and_attempts_outlive_their_leader() -> None:
+    async def scenario(web: SimWeb) -> None:
+        held = await enqueue(web, max_retries=1)
+        await lease(web)
+        failed = await enqueue(web, max_retries=1)
+        await lease(web)
+        await settle(web, "nack", failed, delay=0, reason="first")
+        victim = web.sim.running[-1]  # the gateway is on the first
+        for _ in range(3):
+            body = {"topic": "tasks", "partition": 0, "to_node": victim}
+            if (await web.ask("POST", "/v1/cluster/transfer", body)).status == 200:
+                break
+        web.sim.advance("1s")
+        web.sim.kill(victim)
+        web.sim.advance("5s")
+        assert (await settle(web, "ack", held, "worker-2")).status == 409
+        assert (await settle(web, "ack", held)).json["status"] == "done"
+        again = await lease(web, wait="10s")
+        assert again is not None
+        assert (again["id"], again["attempts"]) == (failed["id"], 2)
+        assert (await settle(web, "nack", failed, reason="second")).json["status"] == "dead"
+        assert (await show(web, failed))["last_error"] == "second"
+
+    serve_sim(scenario, nodes=3)

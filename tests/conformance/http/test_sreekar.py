@@ -62,6 +62,10 @@ def test_topics_in_its_spelling_twice() -> None:
             assert row["Leader"]["ID"] in [broker["ID"] for broker in row["Brokers"]]
         assert shown["leader"]["RaftAddress"]
         assert len(shown["brokers"]) == 3
+        await create(web, "other", 2)
+        both = await web.ok("GET", "/shards-info?topics=orders&topics=other")  # as its proxy asks
+        assert len(both["shardInfo"]) == 6
+        assert (await web.ok("GET", "/shards-info?topics=other"))["shards"][0]["topic"] == "other"
 
     serve_sim(scenario, nodes=3)
 

@@ -250,7 +250,7 @@ REFUSED = {
     "another origin": (OK_HEAD + b"Origin: http://evil.example\r\nContent-Length: 0\r\n\r\n", 403),
     "bad percent": (b"GET /v1/topics/%zz HTTP/1.1\r\nHost: x\r\n\r\n", 400),
     "bad utf-8": (b"GET /v1/topics/%ff HTTP/1.1\r\nHost: x\r\n\r\n", 400),
-    "parameter twice": (b"GET /shards-info?topics=a&topics=b HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    "parameter twice": (b"GET /v1/groups?topic=a&topic=b HTTP/1.1\r\nHost: x\r\n\r\n", 400),
 }
 
 

@@ -117,16 +117,20 @@ def unquote(text: str, *, plus: bool = False) -> str:
         raise Refused(400, _NOT_PERCENT) from error
 
 
-def parse_query(query: str) -> dict[str, str]:
-    """Return the parameters; an empty value is as good as none. Raises Refused."""
+def parse_query(query: str, lists: frozenset[str] = frozenset()) -> dict[str, str]:
+    """Return the parameters; an empty value is as good as none. Raises Refused.
+
+    Those of ``lists`` may come more than once: their values are joined by commas.
+    """
     found: dict[str, str] = {}
     for pair in query.split("&") if query else ():
         name, _, value = pair.partition("=")
         name = unquote(name, plus=True)
-        if name in found:
+        if name in found and name not in lists:
             raise Refused(400, f"the parameter {name[:40]!r} is there twice")
         if value:
-            found[name] = unquote(value, plus=True)
+            text = unquote(value, plus=True)
+            found[name] = f"{found[name]},{text}" if name in found else text
     return found
 
 

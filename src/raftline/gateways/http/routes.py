@@ -26,6 +26,7 @@ from raftline.model.errors import InvalidArgument, RaftlineError, UnknownMethod,
 
 TIMEOUT_FIELD = b"raftline-timeout-ms"
 NUMBER_DIGITS_MAX = 19
+LISTS = frozenset(("topics",))  # parameters that may be repeated
 
 
 class Request:
@@ -187,7 +188,7 @@ class Router:
     def _prepare(
         self, route: Route, line: RequestLine, fields: Fields, params: dict[str, str]
     ) -> Run:
-        request = Request(line.path, params, parse_query(line.query), fields)
+        request = Request(line.path, params, parse_query(line.query, LISTS), fields)
         try:
             unknown = sorted(request.query.keys() - route.query)
             if unknown:

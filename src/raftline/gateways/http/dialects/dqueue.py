@@ -317,6 +317,9 @@ class DqueueRoutes:
             name = request.params["id"]
 
             def found(state: State) -> None:
+                if verb == ACK and state["state"] == "settled":
+                    self._was_acked(exchange, request, state, body.worker_id)
+                    return
                 if state["state"] != "leased" or state["member"] != body.worker_id:
                     raise LeaseLost(f"task {name}")
                 if verb != NACK:
@@ -333,6 +336,19 @@ class DqueueRoutes:
             self._state(exchange, request, name, found)
 
         return settle
+
+    def _was_acked(self, exchange: Exchange, request: Request, state: State, worker: str) -> None:
+        """Answer a repeat (the first answer got lost) as the first; 409 to anybody else."""
+        name = request.params["id"]
+
+        def told(answer: dict[str, Any]) -> None:
+            events = [row for row in answer["events"] if row.get("group") == TASK_GROUP]
+            given = [row for row in events if row["kind"] == "given"]
+            if not given or given[-1]["member"] != worker:
+                raise LeaseLost(f"task {name}")
+            exchange.json(SettledTask(name, DONE, int(given[-1]["attempt"])))
+
+        self._ask(request, "trace.show", {"offset": state["offset"]}, exchange.then(told))
 
     def _settle(
         self,
