@@ -47,7 +47,8 @@ class DeliveryService:
 
     async def settle(self, request: pb.SettleRequest, call: Call) -> pb.SettleReply:
         """Ack, nack, reject or extend, each delivery in its own way."""
-        errors = unwrap(await self._settling.start(request, call.timeout_ms))
+        started, _ = self._settling.start(request, call.timeout_ms)
+        errors = unwrap(await started)
         if all(error is not None for error in errors):
             raise errors[0]
         return settle_reply(request, errors)

@@ -27,7 +27,7 @@ from raftline.gateways.grpc.leasing import Leasing, ReceiveWish
 from raftline.gateways.grpc.pipeline import together
 from raftline.gateways.grpc.registry import Send
 from raftline.gateways.grpc.settling import Settling, ranges_reply, settle_reply
-from raftline.gateways.lease_tokens import decode_token
+from raftline.machines.delivery.commands import EXTEND
 from raftline.model.calls import Received
 from raftline.model.errors import InvalidArgument, RaftlineError, ShuttingDown
 from raftline.node.ports import Clock
@@ -189,15 +189,15 @@ class ReceiveStream:
         self._make_room()
 
     async def _settle(self, request: pb.SettleRequest) -> None:
+        started, rows = self._settling.start(request, self._call.stream_timeout_ms)
+
         def form(errors: Any) -> pb.ReceiveStreamReply:
-            for row, error in zip(request.settles, errors, strict=True):
-                token = decode_token(row.lease_token)
-                out = (token.partition, token.term, token.sequence, token.offset)
+            for (token, verb, delay_ms, _), error in zip(rows, errors, strict=True):
                 if error is None or not error.retry:
-                    self._settled(out, row.lease_ms if error is None else 0)
+                    out = (token.partition, token.term, token.sequence, token.offset)
+                    self._settled(out, delay_ms if error is None and verb == EXTEND else 0)
             return pb.ReceiveStreamReply(settled=settle_reply(request, errors))
 
-        started = self._settling.start(request, self._call.stream_timeout_ms)
         await self._settles.put((started, form))
 
     async def _settle_ranges(self, request: pb.SettleRangesRequest) -> None:

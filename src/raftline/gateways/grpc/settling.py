@@ -8,7 +8,7 @@ from raftline.gateways.grpc.generated.raftline.v1 import deliveries_pb2 as pb
 from raftline.gateways.lease_tokens import decode_token
 from raftline.gateways.ports import Calls
 from raftline.gateways.publication import check_partition
-from raftline.gateways.settles import Verdicts, merge_ranges, settles_of
+from raftline.gateways.settles import Row, Verdicts, merge_ranges, settles_of
 from raftline.machines.delivery.commands import BACKOFF, EXTEND, NACK, VERBS, Settle
 from raftline.model.calls import Settled
 from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError
@@ -37,24 +37,27 @@ class Settling:
 
     def start(
         self, request: pb.SettleRequest, timeout_ms: int
-    ) -> "asyncio.Future[list[RaftlineError | None] | RaftlineError]":
-        """Send settles off at once; the answer is a verdict each, or the refusal of all."""
-        future = new_answer()
+    ) -> "tuple[asyncio.Future[list[RaftlineError | None] | RaftlineError], list[Row]]":
+        """Send settles off at once; the answer is a verdict each, or the refusal of all.
+
+        Returns it with the settles as they were read.
+        """
+        future, rows = new_answer(), list[Row]()
         try:
             counted("settles", len(request.settles), SETTLES_MAX)
-            rows = [
+            rows += [
                 (decode_token(row.lease_token), *_way_of(row, row.reason))
                 for row in request.settles
             ]
         except RaftlineError as error:
             settle(future, error)
-            return future
+            return future, []
         places, verdicts = settles_of(rows), Verdicts(rows)
         verdicts.expect(len(places), lambda errors: settle(future, errors))
         for (topic, partition), settles in places.items():
             take = verdicts.taker(topic, partition, settles)
             self._calls.settle(topic, partition, settles, timeout_ms, take)
-        return future
+        return future, rows
 
     def start_ranges(
         self, request: pb.SettleRangesRequest, timeout_ms: int
