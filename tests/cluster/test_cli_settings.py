@@ -200,8 +200,9 @@ def test_a_real_start_is_refused_too_with_every_reason(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("node:\n  nam: x\nraft:\n  tick_ms: 0\n")
     said = command("serve", "--config", "bad.yaml", "--http-addr", "0.0.0.0:80", cwd=tmp_path)
     assert said.exit == 2
-    assert said.err.count("error: ") >= 2
-    assert "did you mean name?" in said.err
+    assert said.err.count("error: ") == 3
+    for part in ("did you mean name?", "raft.tick_ms = 0", "--insecure"):
+        assert part in said.err
     assert not (tmp_path / "raftline-data").exists()
 
 

@@ -82,7 +82,8 @@ def _sum_up(reply: dict[str, Any]) -> None:
         out.print(f"Delivery Attempts{of}: {count}")
         end_ms = latencies.get(group, {}).get("to_end")
         if end_ms is not None:
-            out.print(f"Total Latency{of}: {end_ms / 1000:.3f}s (publish to end)")
+            end = "dead letter" if reply["groups"].get(group) in ("dying", "dead") else "final ack"
+            out.print(f"Total Latency{of}: {end_ms / 1000:.3f}s (publish to {end})")
     if not attempts:
         out.print("Delivery Attempts: 0")
 

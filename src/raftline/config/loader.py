@@ -66,10 +66,9 @@ def load(
     ]
     if file is not None:
         given = [*_from_file(file, given, found), *given]
-    settings = _build(given, found)
-    if found:
-        raise SettingsError(found)
-    found = problems(settings)
+    settings, unread = _build(given, found)
+    # What could not be read has its default here: relations with it say nothing.
+    found += [p for p in problems(settings) if not any(name in p for name in unread)]
     if found:
         raise SettingsError(found)
     return settings
@@ -185,9 +184,13 @@ def _from_table(table: dict[str, Any], source: str, found: list[str]) -> Iterato
             found.append(f"{source}: {section} must be a table, [{section}]")
 
 
-def _build(given: list[_Given], found: list[str]) -> Settings:
-    """Convert value by value, so that one mistake does not hide the next."""
+def _build(given: list[_Given], found: list[str]) -> tuple[Settings, list[str]]:
+    """Convert value by value, so that one mistake does not hide the next.
+
+    Returns the settings and the names of those that could not be read.
+    """
     tree: Tree = {}
+    unread: list[str] = []
     kinds = sections()
     for one in given:
         where = f"{one.source}: {one.section}.{one.field}"
@@ -204,10 +207,11 @@ def _build(given: list[_Given], found: list[str]) -> Settings:
                 value = _convert(kind, one.field, one.value)
             except ValueError as error:  # msgspec.ValidationError is one
                 found.append(f"{where} = {one.value!r}: {str(error).removesuffix(' - at `$`')}")
+                unread.append(f"{one.section}.{one.field}")
             else:
                 tree.setdefault(one.section, {})[one.field] = value
     made = {section: kinds[section](**fields) for section, fields in tree.items()}
-    return msgspec.structs.replace(_DEFAULTS, **made)
+    return msgspec.structs.replace(_DEFAULTS, **made), unread
 
 
 def _convert(kind: type[msgspec.Struct], field: str, value: Any) -> Any:

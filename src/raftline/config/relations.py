@@ -62,7 +62,7 @@ def _membership(settings: Settings) -> Iterator[str]:
     node = settings.node
     if node.peers and node.name not in node.peers:
         yield (
-            f"node.peers must list this node too: {node.name!r} is not among "
+            f"node.peers must list this node too: node.name {node.name!r} is not among "
             f"{', '.join(sorted(node.peers))}"
         )
     ways = [

@@ -86,6 +86,29 @@ def test_every_mistake_is_reported_with_its_source(tmp_path: Path) -> None:
         assert part in text
 
 
+def test_contradictions_are_reported_with_the_mistakes() -> None:
+    flags = {
+        "raft.tick": "1",
+        "node.name": "a/b",
+        "node.peers": "a=127.0.0.1:1",
+        "listen.http": "0.0.0.0:80",
+        "raft.election_ticks": "2",
+        "delivery.backoff_ms": "2m",
+    }
+    found = problems_of(None, {}, flags)
+    assert len(found) == 5, found
+    text = "\n".join(found)
+    for part in (
+        "raft.tick:",
+        "node.name = 'a/b'",
+        "--insecure",
+        "one lost packet",
+        "backoff_ms_max",
+    ):
+        assert part in text
+    assert "must list this node" not in text, "whatever node.name is to be"
+
+
 def test_variables_of_others_are_left_alone() -> None:
     environment = {
         "RAFTLINE_SERVER": "http://x",
