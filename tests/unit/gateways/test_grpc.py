@@ -233,6 +233,37 @@ def test_a_stream_reads_what_comes() -> None:
     serve(scenario)
 
 
+def test_the_place_in_a_trace_travels_with_the_messages() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        request = pb.SendRequest(topic="orders")
+        request.messages.add(value=b"a", headers=[pb.Header(name="colour", value=b"red")])
+        parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        metadata = [("traceparent", parent), ("tracestate", "a=b")]
+        await rig.stubs.MessageService.Send(request, metadata=metadata)
+        await rig.stubs.MessageService.Send(request, metadata=[("traceparent", "nonsense")])
+        first, second = (await rig.stubs.MessageService.Read(read())).messages
+        assert {h.name: h.value for h in first.headers} == {
+            "colour": b"red",
+            "traceparent": parent.encode(),
+            "tracestate": b"a=b",
+        }
+        assert [h.name for h in second.headers] == ["colour"]
+
+    serve(scenario)
+
+
+def test_calls_and_refusals_are_counted() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        await refusal(rig.stubs.MessageService.Read(read(topic="nowhere")))
+        counts = rig.node.counters.gateway("grpc")
+        assert counts.requests == 2
+        assert counts.refused == {"unknown_topic": 1}
+
+    serve(scenario)
+
+
 # ---------------------------------------------------------------------- statuses
 
 

@@ -15,8 +15,10 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 
 from raftline.gateways.error_table import row_of
 from raftline.gateways.grpc.generated.raftline.v1.errors_pb2 import Error, StatusDetails
+from raftline.gateways.trace_context import PARENT, STATE, parse_context
 from raftline.model.errors import ERRORS, Internal, RaftlineError
 from raftline.model.limits import WAIT_MS_MAX
+from raftline.model.message import Header
 
 CODE_KEY, ERROR_KEY, DETAILS_KEY = "raftline-code", "raftline-error-bin", "grpc-status-details-bin"
 DETAILS_CHARS_MAX = 2_000  # of the status text; the whole is in ERROR_KEY up to as much again
@@ -51,6 +53,15 @@ class Call:
     def stream_timeout_ms(self) -> int:
         """Return how long one request of a stream may take: the stream itself has no end."""
         return min(self._timeout_ms, self.timeout_ms)
+
+    def trace_headers(self) -> list[Header]:
+        """Return the caller's place in its trace, as headers of what it sends; often none."""
+        fields: dict[str, Any] = dict(self.context.invocation_metadata() or ())
+        parent = fields.get(PARENT)
+        if not isinstance(parent, str):
+            return []
+        context = parse_context(parent, str(fields.get(STATE, "")))
+        return [] if context is None else context.headers()
 
     def is_wanted(self) -> bool:
         """Say whether somebody still waits."""

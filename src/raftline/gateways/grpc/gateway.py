@@ -54,7 +54,10 @@ class GrpcGateway:
         self._log = log
         self._server: Any = None
         registry = self._registry = Registry(
-            log, timeout_ms=limits.timeout_ms, inflight_bytes_max=INFLIGHT_BYTES_MAX
+            log,
+            calls.counters.gateway("grpc"),
+            timeout_ms=limits.timeout_ms,
+            inflight_bytes_max=INFLIGHT_BYTES_MAX,
         )
         finder = TopicFinder(clock, calls, auto_create=settings.topics.auto_create)
         messages = MessageService(

@@ -32,6 +32,7 @@ from raftline.gateways.ports import Calls
 from raftline.gateways.publication import Draft, Publication, Result, check_partition
 from raftline.gateways.publisher import NodePublisher
 from raftline.gateways.topic_finder import TopicFinder
+from raftline.gateways.trace_context import add_context
 from raftline.gateways.wanted import NOTHING, Settings, Wanted, check_dedup_key, wanted_of
 from raftline.machines.partition.side_car import SideCar, hash_key
 from raftline.model.batch import BatchInfo, check_batch, split_batches
@@ -82,7 +83,9 @@ class MessageService(NodePublisher):
 
     async def send(self, request: pb.SendRequest, call: Call) -> pb.SendReply:
         """Store messages."""
-        results, error = unwrap(await Sending(self, request, call.timeout_ms).start())
+        results, error = unwrap(
+            await Sending(self, request, call.timeout_ms, call.trace_headers()).start()
+        )
         if error is not None and all(result.error is not None for result in results):
             raise error
         return pb.SendReply(results=[_result(result) for result in results])
@@ -91,9 +94,10 @@ class MessageService(NodePublisher):
         self, requests: AsyncIterator[pb.SendRequest], call: Call, send: Send
     ) -> None:
         """Store messages of one request after another."""
+        trace = call.trace_headers()
 
         def start(request: pb.SendRequest) -> "asyncio.Future[Any]":
-            return Sending(self, request, call.stream_timeout_ms).start()
+            return Sending(self, request, call.stream_timeout_ms, trace).start()
 
         def reply_of(answer: Any) -> pb.SendReply:
             if isinstance(answer, RaftlineError):
@@ -269,10 +273,25 @@ class MessageService(NodePublisher):
 class Sending:
     """One send on its way through a publication; the request is sent off before it is awaited."""
 
-    __slots__ = ("_future", "_messages", "_now_ms", "_publication", "_request", "_settings")
+    __slots__ = (
+        "_future",
+        "_messages",
+        "_now_ms",
+        "_publication",
+        "_request",
+        "_settings",
+        "_trace",
+    )
 
-    def __init__(self, service: MessageService, request: pb.SendRequest, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        service: MessageService,
+        request: pb.SendRequest,
+        timeout_ms: int,
+        trace: list[Header],
+    ) -> None:
         self._request = request
+        self._trace = trace  # headers of messages that have none of the kind
         self._future = new_answer()
         self._now_ms = service.wall_ms()
         self._settings: Settings = service.settings_of(request.topic)
@@ -293,7 +312,7 @@ class Sending:
         message = self._messages[slot]
         partition = check_partition(message.partition) if message.HasField("partition") else None
         wanted = _wanted(message, self._settings, self._now_ms)
-        return Draft(slot, _new_message(message, self._now_ms), partition, wanted)
+        return Draft(slot, _new_message(message, self._now_ms, self._trace), partition, wanted)
 
     def _finish(self, results: list[Result], error: RaftlineError | None) -> None:
         settle(self._future, (results, error))
@@ -310,13 +329,15 @@ class Sending:
             settle(self._future, error)
 
 
-def _new_message(message: pb.NewMessage, now_ms: int) -> NewMessage:
+def _new_message(message: pb.NewMessage, now_ms: int, trace: list[Header]) -> NewMessage:
     key = message.key if message.HasField("key") else None
     check_key(key)
     headers: list[Header] = [
         (header.name, header.value if header.HasField("value") else None)
         for header in message.headers
     ]
+    if trace:
+        headers = add_context(headers, trace)
     if headers:
         check_headers(headers)
     value = message.value if message.HasField("value") else None

@@ -25,6 +25,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from raftline.gateways.grpc.calling import Call, status_of
 from raftline.model.errors import Internal, InvalidArgument, OverLimit, RaftlineError
+from raftline.telemetry.counters import GatewayCounts
 from raftline.telemetry.log import LogEvent
 
 WRITE_S_MAX = 30.0
@@ -53,10 +54,20 @@ class Arrived:
 class Registry:
     """Makes handlers; knows what is being worked on."""
 
-    __slots__ = ("_inflight_bytes", "_inflight_bytes_max", "_log", "_timeout_ms", "handlers")
+    __slots__ = (
+        "_counts",
+        "_inflight_bytes",
+        "_inflight_bytes_max",
+        "_log",
+        "_timeout_ms",
+        "handlers",
+    )
 
-    def __init__(self, log: LogEvent, *, timeout_ms: int, inflight_bytes_max: int) -> None:
+    def __init__(
+        self, log: LogEvent, counts: GatewayCounts, *, timeout_ms: int, inflight_bytes_max: int
+    ) -> None:
         self.handlers: dict[str, Any] = {}  # by the service's full name
+        self._counts = counts
         self._log = log
         self._timeout_ms = timeout_ms
         self._inflight_bytes_max = inflight_bytes_max
@@ -85,6 +96,7 @@ class Registry:
     def _unary(self, serve: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def handle(arrived: Arrived, context: Any) -> Any:
             call = Call(context, self._timeout_ms)
+            self._counts.requests += 1
             self._inflight_bytes += arrived.size
             try:
                 self._check_room(arrived.size)
@@ -98,6 +110,7 @@ class Registry:
             finally:
                 call.is_over = True
                 self._inflight_bytes -= arrived.size
+            self._counts.refuse(refusal.code)
             return await context.abort(*status_of(refusal))
 
         return handle
@@ -107,6 +120,7 @@ class Registry:
     ) -> Callable[..., Awaitable[None]]:
         async def handle(came: Any, context: Any) -> None:
             call = Call(context, self._timeout_ms)
+            self._counts.requests += 1
 
             async def send(reply: Any) -> None:
                 async with asyncio.timeout(WRITE_S_MAX):  # R3
@@ -126,6 +140,7 @@ class Registry:
                 return
             finally:
                 call.is_over = True
+            self._counts.refuse(refusal.code)
             await context.abort(*status_of(refusal))
 
         return handle
