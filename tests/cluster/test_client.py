@@ -150,6 +150,24 @@ def read_all(rig: Rig, topic: str, partitions: int) -> list[bytes]:
     return found
 
 
+def test_a_leader_that_hangs_is_gone_round(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    with raftline.connect(servers(rig), timeout="20s") as line:
+        line.topics.create("hang", partitions=1, replication_factor=3)
+        line.send_now("hang", b"0")
+        leader = rig.leader_of("hang")
+        rig.pause(leader)
+        try:
+            began = time.monotonic()
+            sendings = line.send_many("hang", [b"%d" % i for i in range(1, 50)])
+            assert [sending.result().offset for sending in sendings] == list(range(1, 50))
+            assert time.monotonic() - began < 15
+            got = [(m.value, m.ack()) for m in line.receive("hang", group="g", wait="2s")]
+            assert [value for value, _ in got] == [b"%d" % i for i in range(50)]
+        finally:
+            rig.resume(leader)
+
+
 # ---------------------------------------------------------------------- one node
 
 

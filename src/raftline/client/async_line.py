@@ -540,10 +540,23 @@ class AsyncLine:
 
 
 def connect_async(
-    servers: str | Sequence[str] = "http://127.0.0.1:8080", **options: Any
+    servers: str | Sequence[str] = "http://127.0.0.1:8080",
+    *,
+    timeout: Duration = "15s",
+    linger: Duration = "5ms",
+    batch_bytes: int = 256 << 10,
+    buffer_bytes: int = 64 << 20,
+    discover: bool = True,
 ) -> AsyncLine:
     """Connect to a cluster from an event loop; options as for ``connect``.
 
     ``async with raftline.connect_async(...) as line``, or ``line = await connect_async(...)``.
     """
-    return AsyncLine(servers, **options)
+    return AsyncLine(
+        servers,
+        timeout=timeout,
+        linger=linger,
+        batch_bytes=batch_bytes,
+        buffer_bytes=buffer_bytes,
+        discover=discover,
+    )

@@ -1,6 +1,7 @@
 """A message in the hands of a worker: what it holds, and what every kind of client shares."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 from raftline.client.core.batches import message_id
@@ -15,8 +16,8 @@ PRIORITY_HEADER = "raftline-priority"
 ID_HEADER = "raftline-id"
 BACKOFF = -1
 
-Duration = str | int | float
-"""``"30s"``, ``"5m"``, or a number of seconds."""
+Duration = str | int | float | timedelta
+"""``"30s"``, ``"5m"``, a number of seconds, or a timedelta."""
 
 
 class LeasedMessage:
@@ -132,4 +133,6 @@ def duration_ms(value: Duration) -> int:
     """Return milliseconds of ``"30s"`` or of a number of seconds. Raises InvalidArgument."""
     if isinstance(value, str):
         return parse_duration_ms(value)
+    if isinstance(value, timedelta):
+        return round(value.total_seconds() * 1000)
     return round(value * 1000)

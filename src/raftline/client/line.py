@@ -630,13 +630,30 @@ def wish_of(
     )
 
 
-def connect(servers: str | Sequence[str] = "http://127.0.0.1:8080", **options: Any) -> Line:
+def connect(
+    servers: str | Sequence[str] = "http://127.0.0.1:8080",
+    *,
+    timeout: Duration = "15s",
+    linger: Duration = "5ms",
+    batch_bytes: int = 256 << 10,
+    buffer_bytes: int = 64 << 20,
+    discover: bool = True,
+) -> Line:
     """Connect to a cluster through any of its nodes; the others are found.
 
     Args:
         servers: ``"http://a:8080,http://b:8080"`` or a list of such.
-        options: ``timeout`` of every call (15s), ``linger`` before a batch leaves (5ms),
-            ``batch_bytes`` (256 KiB), ``buffer_bytes`` (64 MiB), ``discover`` (False: use only the
-            servers given, through a proxy for instance).
+        timeout: of every call that says nothing else.
+        linger: how long a batch that is not full waits for more.
+        batch_bytes: when it is full.
+        buffer_bytes: how much may be on its way; then ``send`` waits.
+        discover: False: ask only the servers given, through a proxy for instance.
     """
-    return Line(servers, **options)
+    return Line(
+        servers,
+        timeout=timeout,
+        linger=linger,
+        batch_bytes=batch_bytes,
+        buffer_bytes=buffer_bytes,
+        discover=discover,
+    )

@@ -208,6 +208,21 @@ def test_closing_hangs_up_on_a_node_that_waits() -> None:
     assert desk.receiver.error is None
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        reply(b"", Raftline_Partition="x", Raftline_Lease="1.1", Raftline_Spans="0,1,1,0"),
+        reply(b"", Raftline_Partition=1, Raftline_Lease="1.1", Raftline_Spans="0,1,1,0"),
+        reply(b"junk", Raftline_Partition=1, Raftline_Lease="1.1", Raftline_Spans="0,1,1,0"),
+    ],
+)
+def test_a_reply_that_makes_no_sense_ends_the_receiver(bad) -> None:
+    desk = Desk(bad)
+    desk.receiver.start()
+    desk.clock.advance(5)
+    assert desk.receiver.error is not None
+
+
 # ---------------------------------------------------------------------- settles
 
 

@@ -10,7 +10,14 @@ from raftline.client.core.ports import Lost
 from raftline.client.core.sends import Row, Sends
 from raftline.client.core.topology import TopicMap, Topology
 from raftline.model.batch import check_batch
-from raftline.model.errors import InvalidArgument, NoLeader, RaftlineError, TimedOut, UnknownTopic
+from raftline.model.errors import (
+    Internal,
+    InvalidArgument,
+    NoLeader,
+    RaftlineError,
+    TimedOut,
+    UnknownTopic,
+)
 from raftline.model.records import open_batch
 from tests.unit.client.world import FakeClock, Nodes, Script, refusal, reply
 
@@ -272,3 +279,21 @@ def test_without_a_key_batches_take_turns() -> None:
     sends.take(rows)
     clock.advance(100)
     assert [len(partition.values) for partition in nodes.partitions] == [4, 4, 4]
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'{"results": []}', b'{"results": [{}, 7]}'])
+def test_a_reply_that_makes_no_sense_ends_the_send(body: bytes) -> None:
+    bench = Bench(PRODUCER, reply(body))
+    (handle,) = bench.send(b"a")
+    bench.clock.advance(50)
+    with pytest.raises(Internal):
+        handle.outcome()
+
+
+def test_a_reply_to_json_that_makes_no_sense_ends_the_send() -> None:
+    bench = Bench(reply({"results": []}))
+    handle = Handle()
+    bench.sends.take([bench.row(handle, b"x", item={"value": "x"})])
+    bench.clock.advance(50)
+    with pytest.raises(RaftlineError):
+        handle.outcome()

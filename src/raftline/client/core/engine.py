@@ -12,6 +12,7 @@ from raftline.client.core.receives import Receiver, Wish
 from raftline.client.core.sends import Sends
 from raftline.client.core.settles import Settles
 from raftline.client.core.topology import ShardsInfo, TopicInfo, TopicMap, Topology
+from raftline.client.core.wire import read_body
 from raftline.model.errors import RaftlineError, UnknownTopic
 
 REFRESH_MS = 30_000
@@ -104,7 +105,9 @@ class Engine:
         def answered(answer: Reply | RaftlineError) -> None:
             self._is_refreshing = False
             if isinstance(answer, Reply):
-                self.topology.take_shards(_decode_shards(answer.body))
+                found = read_body(_decode_shards, answer)
+                if isinstance(found, ShardsInfo):
+                    self.topology.take_shards(found)
             self._plan_refresh()
 
         self.caller.call(Ask(method="GET", path=path, is_repeatable=True), 5_000, answered)
@@ -143,13 +146,14 @@ class Engine:
                 finish(answer)
 
         def finish(answer: Reply | RaftlineError) -> None:
+            found = read_body(_decode_topic, answer) if isinstance(answer, Reply) else answer
             result: TopicMap | RaftlineError
-            if isinstance(answer, Reply):
-                result = self.topology.take_topic(_decode_topic(answer.body))
+            if isinstance(found, TopicInfo):
+                result = self.topology.take_topic(found)
                 if not self.topology.nodes:
                     self.look_again()
             else:
-                result = answer
+                result = found
             for tell in self._finding.pop((name, create)):
                 tell(result)
 

@@ -20,14 +20,14 @@ Rules
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
 from raftline.client.core.batches import Batch
 from raftline.client.core.caller import SLACK_MS, UNKNOWN_TOPIC_TRIES, Caller
 from raftline.client.core.ports import Answer, Lost, Reply, Timer
-from raftline.client.core.wire import BATCH, error_of, request, request_head
+from raftline.client.core.wire import BATCH, error_of, read_body, request, request_head
 from raftline.model.errors import (
     FencedProducer,
     NotReady,
@@ -45,6 +45,7 @@ from raftline.model.message import NewMessage
 
 FLYING_MAX = PRODUCER_BATCHES - 1
 ATTEMPT_MS = 3_000
+SLOW_BYTES_PER_MS = 500  # a link that is slower than that is a node that does not answer
 EPOCH_MAX = 30_000  # then the producer is changed
 WAY = "send"
 
@@ -57,7 +58,7 @@ class _Row(msgspec.Struct):
 
 
 class _Appended(msgspec.Struct):
-    results: list[_Row]
+    results: Annotated[list[_Row], msgspec.Meta(min_length=1)]
 
 
 _decode = msgspec.json.Decoder(_Appended).decode
@@ -71,6 +72,7 @@ class Sender(Protocol):
     batch_bytes: int
     batch_messages: int
     producer_id: int
+    flying_bytes: int
 
     def finished(self, batch: Batch) -> None:
         """A batch is done."""
@@ -241,9 +243,11 @@ class Lane:
             self.sequence = (self.sequence + batch.count) % SEQUENCE_MODULUS
         assert batch.data is not None
         host = caller.topology.host_of(self._topic, self._partition, now)
-        until = min(now + ATTEMPT_MS + SLACK_MS, batch.deadline_ms)
         data = request(self._head(host, batch.priority), batch.data)
         self._flying.append(batch)
+        sender.flying_bytes += batch.size_bytes
+        way_ms = sender.flying_bytes / SLOW_BYTES_PER_MS
+        until = min(now + ATTEMPT_MS + SLACK_MS + way_ms, batch.deadline_ms)
         caller.network.request(host, WAY, data, until, self._answering(batch, host))
 
     def _answering(self, batch: Batch, host: str) -> Callable[[Answer], None]:
@@ -265,14 +269,11 @@ class Lane:
 
     def _answered(self, batch: Batch, host: str, answer: Answer) -> None:
         self._flying.remove(batch)
+        self._sender.flying_bytes -= batch.size_bytes
         caller = self._sender.caller
         if isinstance(answer, Reply) and answer.status < 300:
             caller.topology.answered(host)
-            row = _decode(answer.body).results[0]
-            batch.base_offset, batch.is_duplicate = row.base_offset, row.duplicate
-            if self._is_oldest(batch):
-                self._is_recovering, self._tries = False, 0
-            self._end(batch, None)
+            self._stored(batch, answer)
         elif isinstance(answer, Lost):
             caller.topology.failed(host, caller.clock.mono_ms())
             problem = Unavailable(f"{host}: {answer.reason}", "it is tried again in time")
@@ -281,6 +282,17 @@ class Lane:
             caller.topology.answered(host)
             self._refused(batch, host, error_of(answer, host))
         self.pump()
+
+    def _stored(self, batch: Batch, reply: Reply) -> None:
+        found = read_body(_decode, reply)
+        if isinstance(found, RaftlineError):
+            self._end(batch, found)
+            return
+        row = found.results[0]
+        batch.base_offset, batch.is_duplicate = row.base_offset, row.duplicate
+        if self._is_oldest(batch):
+            self._is_recovering, self._tries = False, 0
+        self._end(batch, None)
 
     def _refused(self, batch: Batch, host: str, error: RaftlineError) -> None:
         caller = self._sender.caller

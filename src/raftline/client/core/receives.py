@@ -26,7 +26,7 @@ from raftline.client.core.ports import Reply, Timer
 from raftline.client.core.settles import EXTEND, NACK, Lease, Settle, Settles
 from raftline.client.core.topology import TopicMap
 from raftline.client.core.wire import BATCH
-from raftline.model.errors import RaftlineError, TimedOut
+from raftline.model.errors import Internal, RaftlineError, TimedOut
 from raftline.model.message import Message
 from raftline.model.records import open_batches
 
@@ -244,6 +244,9 @@ class Receiver:
             leased = self._open(answer, now)
         except RaftlineError as error:
             self._end(error)
+            return
+        except (ValueError, KeyError) as error:
+            self._end(Internal(f"a reply to a receive that makes no sense: {error!r}"))
             return
         if self.is_closed:
             self._give_back(leased)

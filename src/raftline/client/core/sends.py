@@ -25,6 +25,7 @@ from raftline.client.core.caller import Ask, Caller
 from raftline.client.core.lanes import Lane
 from raftline.client.core.ports import Reply
 from raftline.client.core.topology import TopicMap
+from raftline.client.core.wire import read_body
 from raftline.model.errors import (
     InvalidArgument,
     RaftlineError,
@@ -74,6 +75,11 @@ class _Results(msgspec.Struct):
     results: list[_Result]
 
 
+class _Producer(msgspec.Struct):
+    producer_id: int
+
+
+_decode_producer = msgspec.json.Decoder(_Producer).decode
 _decode_results = msgspec.json.Decoder(_Results).decode
 
 
@@ -96,6 +102,7 @@ class Sends:
         "caller",
         "done_bytes",
         "done_count",
+        "flying_bytes",
         "linger_ms",
         "on_done",
         "producer_id",
@@ -117,6 +124,7 @@ class Sends:
         self.producer_id = -1
         self.done_bytes = 0
         self.done_count = 0
+        self.flying_bytes = 0
         self.on_done: Callable[[], None] = lambda: None
         self._find_topic = find_topic
         self._asks_producer = False
@@ -297,8 +305,9 @@ class Sends:
 
         def answered(answer: Reply | RaftlineError) -> None:
             self._asks_producer = False
-            if isinstance(answer, Reply):
-                self.producer_id = int(msgspec.json.decode(answer.body)["producer_id"])
+            found = read_body(_decode_producer, answer) if isinstance(answer, Reply) else answer
+            if not isinstance(found, RaftlineError):
+                self.producer_id = found.producer_id
             elif any(not lane.is_idle for lane in self._lanes.values()):
                 self.caller.clock.call_later(self.caller.pause_ms(5), self.renew_producer)
             for lane in list(self._lanes.values()):
@@ -353,8 +362,14 @@ class Sends:
                     items.results[slot] = answer
                 self._end_items(items)
                 return
-            results = _decode_results(answer.body).results
-            for slot, result in zip(slots, results, strict=True):
+            found = read_body(_decode_results, answer)
+            if isinstance(found, RaftlineError) or len(found.results) != len(slots):
+                problem = found if isinstance(found, RaftlineError) else _NOWHERE
+                for slot in slots:
+                    items.results[slot] = problem
+                self._end_items(items)
+                return
+            for slot, result in zip(slots, found.results, strict=True):
                 items.results[slot] = _sent(topic, result)
             again = [slot for slot in slots if _is_passing(items.results[slot])]
             pause = self.caller.pause_ms(tries + 1)

@@ -18,6 +18,7 @@ import msgspec
 
 from raftline.client.core.caller import Ask, Caller
 from raftline.client.core.ports import Reply
+from raftline.client.core.wire import read_body
 from raftline.model.errors import LeaseLost, RaftlineError, TimedOut
 
 FLYING_MAX = 2
@@ -206,8 +207,9 @@ class Settles:
     ) -> None:
         """Tell those who wait. A2."""
         lost: set[tuple[int, int]] = set()
-        if isinstance(answer, Reply):
-            for (lease, _), ranges in zip(leases, _decode(answer.body).lost, strict=True):
+        found = read_body(_decode, answer) if isinstance(answer, Reply) else answer
+        if not isinstance(found, RaftlineError):
+            for (lease, _), ranges in zip(leases, found.lost, strict=False):
                 for at in range(0, len(ranges), 2):
                     lost.update((id(lease), offset) for offset in range(*ranges[at : at + 2]))
             self.lost_count += len(lost)
@@ -216,7 +218,7 @@ class Settles:
         for lease, offset, verb, _, _, told in rows:
             if told is None:
                 continue
-            error = answer if isinstance(answer, RaftlineError) else None
+            error = found if isinstance(found, RaftlineError) else None
             if error is None and (id(lease), offset) in lost:
                 where = f"{lease.topic}/{lease.partition}@{offset}"
                 error = TimedOut(f"{verb} of {where}", 0) if is_repeated else LeaseLost(where)

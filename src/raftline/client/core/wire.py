@@ -1,6 +1,8 @@
 """HTTP/1.1 as the client speaks it: requests as bytes, replies out of bytes as they come."""
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
@@ -105,3 +107,14 @@ def error_of(reply: Reply, host: str) -> RaftlineError:
     if isinstance(found, ErrorText) and found.code:
         return RaftlineError.from_wire((found.code, found.message, found.hint, {}))
     return Internal(f"{host} answered {reply.status} without saying why")
+
+
+T = TypeVar("T")
+
+
+def read_body(decode: Callable[[bytes], T], reply: Reply) -> "T | RaftlineError":
+    """Return what a body says; something else in front of the nodes may have answered."""
+    try:
+        return decode(reply.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        return Internal(f"a reply of status {reply.status} that makes no sense: {error}")

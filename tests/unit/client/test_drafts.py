@@ -1,0 +1,138 @@
+"""Arguments of the client's calls: what is sent, what is refused before anything is sent."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import raftline
+from raftline.client import asks
+from raftline.client.core.batches import Handle
+from raftline.client.drafts import full_row
+from raftline.client.leased import duration_ms
+from raftline.client.servers import server_list
+from raftline.model.errors import InvalidArgument, InvalidTopic
+
+
+def row(value=b"v", topic="t", **wishes):
+    given = {
+        "key": None,
+        "headers": None,
+        "priority": 0,
+        "delay": None,
+        "deliver_at": None,
+        "dedup_key": None,
+        "partition": None,
+        **wishes,
+    }
+    return full_row(Handle(), topic, value, deadline_ms=9.0, wall_ms=5, **given)
+
+
+def test_a_plain_message_is_sealed_here() -> None:
+    _, topic, key, value, headers, priority, partition, size, deadline, time_ms, item = row(
+        "text", key="k", headers={"a": "1", "b": None}, priority="high"
+    )
+    assert (topic, key, value, priority, partition) == ("t", b"k", b"text", "high", -1)
+    assert headers == [("a", b"1"), ("b", None)]
+    assert (deadline, time_ms, item) == (9.0, 5, None)
+    assert size > 64
+
+
+def test_wishes_make_it_json() -> None:
+    item = row(
+        b"\xff",
+        key=b"k",
+        headers=[("a", "1"), ("a", "2"), ("raw", b"\xfe")],
+        delay="5m",
+        dedup_key="d",
+        partition=3,
+        priority=7,
+    )[10]
+    assert item == {
+        "timestamp": 5,
+        "value_base64": "/w==",
+        "key": "k",
+        "headers": {"a": ["1", "2"]},
+        "headers_base64": {"raw": "/g=="},
+        "delay": 300_000,
+        "dedup_key": "d",
+        "partition": 3,
+        "priority": 7,
+    }
+
+
+def test_a_moment_may_be_a_datetime() -> None:
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    assert row(deliver_at=at)[10]["deliverAt"] == "2030-01-01T00:00:00+00:00"
+    assert row(deliver_at="2030-01-01T00:00:00Z")[10]["deliverAt"] == "2030-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("wishes", "problem"),
+    [
+        ({"value": 7}, InvalidArgument),
+        ({"key": ["k"]}, InvalidArgument),
+        ({"topic": "a/b"}, InvalidTopic),
+        ({"priority": 128}, InvalidArgument),
+        ({"partition": -2}, InvalidArgument),
+        ({"delay": "soon"}, InvalidArgument),
+        ({"delay": "1s", "deliver_at": 5}, InvalidArgument),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_sent_is_refused_at_once(wishes, problem) -> None:
+    with pytest.raises(problem):
+        row(**wishes)
+
+
+@pytest.mark.parametrize(
+    ("given", "ms"),
+    [("30s", 30_000), ("5m", 300_000), (2, 2000), (0.25, 250), (timedelta(seconds=3), 3000)],
+)
+def test_durations(given, ms: int) -> None:
+    assert duration_ms(given) == ms
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        ("orders.2.17", ("orders", 2, "17")),
+        ("orders/2@17", ("orders", 2, "17")),
+        ("a.b-c.0.w9", ("a.b-c", 0, "w9")),
+    ],
+)
+def test_ids(given: str, parts: tuple[str, int, str]) -> None:
+    assert asks.split_id(given) == parts
+
+
+@pytest.mark.parametrize("given", ["orders", "orders.x.1", ".1.2", "a.1.w", ""])
+def test_what_is_no_id(given: str) -> None:
+    with pytest.raises(InvalidArgument):
+        asks.split_id(given)
+
+
+def test_a_message_that_does_not_wait_cannot_be_cancelled() -> None:
+    with pytest.raises(InvalidArgument):
+        asks.cancel("orders.2.17")
+
+
+def test_asks_are_plain() -> None:
+    ask = asks.letters("a b", 5, None, group="g", from_time=datetime(2030, 1, 1, tzinfo=UTC)).ask
+    assert ask.path == "/v1/topics/a%20b/dlq?limit=5&group=g&from=2030-01-01T00%3A00%3A00%2B00%3A00"
+    assert ask.is_repeatable
+    made = asks.create_topic("t", 0, 0, {}).ask
+    assert made.body == b'{"name":"t"}'
+    assert not made.is_repeatable
+
+
+def test_servers_as_text_or_list() -> None:
+    assert server_list("http://a:1, b:2") == ["a:1", "b:2"]
+    assert server_list(["http://[::1]:8080"]) == ["[::1]:8080"]
+    with pytest.raises(InvalidArgument):
+        server_list([])
+
+
+def test_the_package_names_load_on_first_use() -> None:
+    assert raftline.connect.__module__ == "raftline.client.line"
+    assert set(raftline.__all__) >= {"connect", "connect_async", "App", "Message"}
+    with pytest.raises(AttributeError):
+        raftline.nothing  # noqa: B018
