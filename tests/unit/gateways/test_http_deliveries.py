@@ -386,7 +386,7 @@ BAD_RECEIVES: list[tuple[Any, int, str]] = [
     ({"lease": "13h"}, 400, "invalid_argument"),
     ({"start": "middle"}, 400, "invalid_argument"),
     ({"partition": -2}, 400, "invalid_argument"),
-    ({"partition": 10**30}, 400, "invalid_argument"),
+    ({"partition": 10**30}, 404, "unknown_partition"),
     ({"member": "m" * 250}, 429, "over_limit"),
     ({"member": 7}, 400, "invalid_argument"),
     ({"ordered": "yes"}, 400, "invalid_argument"),

@@ -13,7 +13,6 @@ from raftline.gateways.error_table import row_of
 from raftline.gateways.http import replies
 from raftline.gateways.http.answers import RangesAnswer, SettleAnswer
 from raftline.gateways.http.connection import Exchange
-from raftline.gateways.http.fields import Int
 from raftline.gateways.http.items import ReadItem, fill_item
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.spans import tell_delivered
@@ -54,12 +53,12 @@ RANGES_MAX = 20_000  # of them together
 class ReceiveBody(msgspec.Struct, forbid_unknown_fields=True):
     """What a receive asks for; everything has a default."""
 
-    count: Int = COUNT_DEFAULT
-    wait: str | Int = 0  # long poll
-    lease: str | Int = 0  # 0: the topic's own
+    count: int = COUNT_DEFAULT
+    wait: str | int = 0  # long poll
+    lease: str | int = 0  # 0: the topic's own
     member: str = ""
-    partition: Int = -1
-    bytes_max: Int = READ_BYTES_DEFAULT
+    partition: int = -1
+    bytes_max: int = READ_BYTES_DEFAULT
     ordered: bool = False
     start: str = "first"  # where a new group begins: first | next
 
@@ -71,9 +70,9 @@ class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
     lease_tokens: list[str] = []
     receipt_handle: str = ""  # another protocol's word for lease_token
     reason: str = ""
-    delay: str | Int | None = None  # nack: before it is delivered again
-    lease: str | Int | None = None  # extend: time from now on
-    extension_seconds: Int | None = None
+    delay: str | int | None = None  # nack: before it is delivered again
+    lease: str | int | None = None  # extend: time from now on
+    extension_seconds: int | None = None
 
 
 class MixedSettle(msgspec.Struct, forbid_unknown_fields=True):
@@ -82,8 +81,8 @@ class MixedSettle(msgspec.Struct, forbid_unknown_fields=True):
     lease_token: str
     verb: str = "ack"
     reason: str = ""
-    delay: str | Int | None = None
-    lease: str | Int | None = None
+    delay: str | int | None = None
+    lease: str | int | None = None
 
 
 class MixedBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -101,8 +100,8 @@ class RangesBody(msgspec.Struct, forbid_unknown_fields=True):
     """Settles of ranges on one partition: the fast form."""
 
     settles: list[RangeRow]
-    delay: str | Int | None = None
-    lease: str | Int | None = None
+    delay: str | int | None = None
+    lease: str | int | None = None
     reason: str = ""
 
 

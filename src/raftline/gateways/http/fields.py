@@ -7,4 +7,4 @@ import msgspec
 from raftline.model.limits import OFFSET_MAX
 
 Int = Annotated[int, msgspec.Meta(ge=-OFFSET_MAX, le=OFFSET_MAX)]
-"""JSON has no end of numbers; a node has 64 bits for one"""
+"""JSON has no end of numbers, a node has 64 bits for one; for those that nobody bounds otherwise"""

@@ -96,9 +96,9 @@ class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
     """Where a group goes on; one of ``to`` (earliest, latest), ``offset`` and ``time``."""
 
     topic: str
-    to: str | Int | None = None
-    offset: Int | None = None
-    time: str | Int | None = None
+    to: str | int | None = None
+    offset: int | None = None
+    time: str | int | None = None
     partitions: list[Int] | None = None
     dry_run: bool = False
     kind: str = "stream"
