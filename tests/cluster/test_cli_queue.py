@@ -74,7 +74,9 @@ def test_lines_of_standard_input_with_everything_a_message_can_have(shell: Shell
     assert (told["value"], told["key"], told["priority"]) == ('{"order_id": 123}', "k", 10)
     assert (told["headers"]["a"], told["headers"]["c"]) == ("b", "d")
     shell.run("produce", "wishes", "-m", "first", "-k", "k", "--priority", "critical")
-    values = shell.lines("consume", "wishes", "--group", "g")
+    taken = shell.rows("consume", "wishes", "--group", "g")
+    assert [(row["priority"], row["attempt"]) for row in taken] == [(20, 1), (10, 1), (10, 1)]
+    values = [row["value"] for row in taken]
     assert values == ["first", '{"order_id": 123}', "second"], "the highest priority first"
 
 

@@ -9,7 +9,7 @@ printed, and stays with the group.
 import json
 import sys
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -119,10 +119,10 @@ def drain(client: Client, topic: str, starts: dict[int, int]) -> Iterator[Messag
             offset = page.next_offset
 
 
-def print_message(session: Session, message: Message) -> None:
+def print_message(session: Session, message: Message, **more: Any) -> None:
     """Print the value as it is, or everything as JSON."""
     if session.json:
-        sys.stdout.write(json.dumps(to_json(message), ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps({**to_json(message), **more}, ensure_ascii=False) + "\n")
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write((message.value or b"") + b"\n")

@@ -111,14 +111,22 @@ def console() -> "Console":
 
 
 def table(*columns: str, title: str | None = None) -> "Table":
-    """Return an empty table; a column that starts with ``>`` is right-aligned."""
+    """Return an empty table; a column that starts with ``>`` is right-aligned.
+
+    On a narrow terminal the first column and numbers stay whole, the others wrap.
+    """
     from rich import box
     from rich.table import Table
 
     made = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column in columns:
+    for number, column in enumerate(columns):
         right = column.startswith(">")
-        made.add_column(column.lstrip(">"), justify="right" if right else "left", no_wrap=True)
+        made.add_column(
+            column.lstrip(">"),
+            justify="right" if right else "left",
+            no_wrap=right or number == 0,
+            overflow="fold",
+        )
     return made
 
 

@@ -14,6 +14,7 @@ COLOURS = {
     "DEAD_LETTERED": "red", "DELIVERED": "cyan", "RETAINED": "dim", "CANCELLED": "red",
 }  # fmt: skip
 WORD_WIDTH = 13
+_ENDS = {"ACKNOWLEDGED": "final ack", "DEAD_LETTERED": "dead letter"}
 _HIDDEN = ("event", "at_ms")
 _NAMES = {"member": "consumer", "due_ms": "due", "until_ms": "expires"}
 
@@ -61,10 +62,11 @@ def _draw(reply: dict[str, Any]) -> None:
     out.print("\nTimeline:")
     lines = reply["timeline"]
     for line in lines:
-        text = Text("└─ " if line is lines[-1] else "├─ ", style="dim")
-        text.append(f"{show_time(line['at_ms'])}  ", style="")
+        text = Text()
+        text.append("└─ " if line is lines[-1] else "├─ ", style="dim")
+        text.append(f"{show_time(line['at_ms'])}  ")
         text.append(f"{line['event']:<{WORD_WIDTH}} ", style=COLOURS.get(line["event"], ""))
-        text.append(detail(line), style="")
+        text.append(detail(line))
         out.print(text, soft_wrap=True)
     if not reply["traced"]:
         out.print("(its deliveries are not traced: topic setting trace_percent)")
@@ -82,10 +84,15 @@ def _sum_up(reply: dict[str, Any]) -> None:
         out.print(f"Delivery Attempts{of}: {count}")
         end_ms = latencies.get(group, {}).get("to_end")
         if end_ms is not None:
-            end = "dead letter" if reply["groups"].get(group) in ("dying", "dead") else "final ack"
+            ends = [_ENDS[e] for e in _events(reply, group) if e in _ENDS]
+            end = ends[-1] if ends else "end"
             out.print(f"Total Latency{of}: {end_ms / 1000:.3f}s (publish to {end})")
     if not attempts:
         out.print("Delivery Attempts: 0")
+
+
+def _events(reply: dict[str, Any], group: str) -> list[str]:
+    return [line["event"] for line in reply["timeline"] if line.get("group") == group]
 
 
 def _shown(name: str, value: Any) -> str:

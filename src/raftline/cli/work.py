@@ -105,7 +105,8 @@ class Work:
                 waiting.remove(row["lease_token"])
                 if self._is_meant(row, window):
                     message = from_json(self._topic, row["partition"], row)
-                    print_message(self._session, message)
+                    priority = row.get("priority", 0)
+                    print_message(self._session, message, attempt=row["attempt"], priority=priority)
                     printed.append(row["lease_token"])
                 else:
                     self._held.append(row["lease_token"])
