@@ -175,7 +175,7 @@ class FalconqRoutes:
         def more() -> None:
             left = batch - len(found)
             count = 1 if partition == ALL and batch <= ONE_BY_ONE_MAX else left
-            self._receive(request, consumer, partition, count, lease_ms, exchange.then(took))
+            self._receive(exchange, request, consumer, partition, count, lease_ms, took)
 
         def took(received: Received) -> None:
             items = self._deliveries.items(request.topic, consumer, received)
@@ -191,12 +191,13 @@ class FalconqRoutes:
 
     def _receive(
         self,
+        exchange: Exchange,
         request: Request,
         group: str,
         partition: int,
         count: int,
         lease_ms: int,
-        done: Callable[[Any], None],
+        took: Callable[[Received], None],
     ) -> None:
         self._calls.receive(
             request.topic,
@@ -208,7 +209,8 @@ class FalconqRoutes:
             0,
             group,
             request.timeout_ms,
-            done,
+            exchange.then(took),
+            is_wanted=exchange.is_wanted,
         )
 
     def _ack(

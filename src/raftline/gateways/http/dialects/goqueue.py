@@ -27,6 +27,7 @@ from raftline.gateways.moments import show_moment
 from raftline.gateways.places import Place, Places
 from raftline.gateways.ports import Calls
 from raftline.gateways.publication import Result
+from raftline.model.calls import Looked
 from raftline.model.errors import Internal, InvalidArgument, RaftlineError
 from raftline.model.limits import HOUR_MS
 from raftline.model.settings import effective
@@ -218,19 +219,32 @@ class GoqueueRoutes:
         """List messages of the last hour, newest first."""
         limit = request.number("limit", TRACES_DEFAULT, 1, TRACES_MAX)
         places = self._places.of(request.query.get("topic", ""))
-        asked: dict[str, object] = {"limit": limit, "from_ms": self._clock.wall_ms() - HOUR_MS}
+        since_ms = self._clock.wall_ms() - HOUR_MS
 
-        def found(answers: list[Any]) -> None:
+        def found(chosen: list[Place], answers: list[Any]) -> None:
             rows = [
                 _trace(place, row)
-                for place, answer in zip(places, answers, strict=True)
-                if not isinstance(answer, RaftlineError)
+                for place, answer in _answered(chosen, answers)
                 for row in answer["messages"]
             ]
             rows.sort(key=lambda row: (row.start_time, row.offset), reverse=True)
             exchange.json(Traces(rows[:limit], len(rows[:limit])))
 
-        self._ask_all(exchange, request, places, "trace.search", asked, found)
+        def looked(answers: list[Any]) -> None:
+            """Look at the latest messages of each partition only."""
+            chosen: list[Place] = []
+            calls: list[Call] = []
+            for place, answer in zip(places, answers, strict=True):
+                if not isinstance(answer, Looked) or answer.offset < 0:
+                    continue
+                after = max(answer.offset, answer.commit_end - limit) - 1
+                asked: dict[str, object] = {"limit": limit, "after": after}
+                chosen.append(place)
+                calls.append(self._places.asking(place, "trace.search", asked, request.timeout_ms))
+            Fan(calls, lambda told: exchange.guard(found, chosen, told)).start()
+
+        calls = [self._places.looking(place, since_ms, request.timeout_ms) for place in places]
+        Fan(calls, lambda answers: exchange.guard(looked, answers)).start()
 
     def search(self, exchange: Exchange, request: Request) -> None:
         """Find messages; GoQueue's names of parameters are known too."""
@@ -382,6 +396,7 @@ def _defaults(settings: Settings) -> dict[str, Any]:
 
 
 def _answered(places: list[Place], answers: list[Any]) -> list[tuple[Place, dict[str, Any]]]:
+    """Return what was told, without the partitions that could not be asked."""
     return [
         (place, answer)
         for place, answer in zip(places, answers, strict=True)

@@ -117,6 +117,7 @@ class LeasedPoll:
             self._member,
             self._request.timeout_ms,
             took,
+            is_wanted=self._exchange.is_wanted,
         )
 
     def _finish_round(self) -> None:
