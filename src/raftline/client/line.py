@@ -359,7 +359,11 @@ class Line:
 
     def _wake(self) -> None:
         self._is_awake = True
-        self.background.call(self._drain)
+        try:
+            self.background.call(self._drain)
+        except Unavailable:
+            self._is_awake = False  # the next one hears it, too
+            raise
 
     def _drain(self) -> None:
         """Take what was sent and said since the last time. On the I/O thread."""

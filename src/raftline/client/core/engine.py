@@ -107,7 +107,7 @@ class Engine:
             if isinstance(answer, Reply):
                 found = read_body(_decode_shards, answer)
                 if isinstance(found, ShardsInfo):
-                    self.topology.take_shards(found)
+                    self.topology.take_shards(found, names)
             self._plan_refresh()
 
         self.caller.call(Ask(method="GET", path=path, is_repeatable=True), 5_000, answered)

@@ -30,6 +30,7 @@ from raftline.client.core.ports import Answer, Lost, Reply, Timer
 from raftline.client.core.wire import BATCH, error_of, read_body, request, request_head
 from raftline.model.errors import (
     FencedProducer,
+    NotFound,
     NotReady,
     OutOfOrder,
     OverLimit,
@@ -307,6 +308,8 @@ class Lane:
         elif isinstance(error, UnknownTopic) and batch.tries < UNKNOWN_TOPIC_TRIES:
             self._retry(batch, error, is_unknown=False)
         else:
+            if isinstance(error, NotFound):
+                caller.topology.forget(self._topic)  # found anew by the next message
             self._end(batch, error)
             self._is_recovering = bool(self._queue or self._flying)  # L4: what follows misses it
 

@@ -11,6 +11,8 @@ Rules
     T3  Seeds stay usable for ever, the addresses nodes give themselves may be of no use from here.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -96,8 +98,17 @@ class Topology:
         self._turn = turn
         self._discover = discover
 
-    def take_shards(self, info: ShardsInfo) -> None:
-        """Take over who leads what."""
+    def take_shards(self, info: ShardsInfo, asked: Sequence[str] = ()) -> None:
+        """Take over who leads what.
+
+        A topic that was asked for and is gone, or has other partitions now, is forgotten: who needs
+        it finds it anew.
+        """
+        counts = Counter(shard.topic for shard in info.shards)
+        for name in asked:
+            known = self.topics.get(name)
+            if known is not None and known.count != counts[name]:
+                self.forget(name)
         if self._discover:
             self.nodes = {node.id: node.http for node in info.nodes if node.http}
             self._hosts = list(dict.fromkeys([*self.nodes.values(), *self.seeds]))
