@@ -26,7 +26,7 @@ from raftline.client.core.caller import Ask
 from raftline.client.core.engine import Options
 from raftline.client.core.ports import Reply
 from raftline.client.core.receives import Leased, Receiver, Wish
-from raftline.client.core.sends import Row
+from raftline.client.core.sends import NOW, Row
 from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, Settle
 from raftline.client.drafts import CHECKED, Bytes, Headers, check_topic, full_row
 from raftline.client.leased import BACKOFF, Duration, LeasedMessage, duration_ms
@@ -292,7 +292,7 @@ class Line:
             if topic not in CHECKED:
                 check_topic(topic)
             size = MESSAGE_BYTES + len(value) + (0 if key is None else len(key))
-            row = (sending, topic, key, value, (), 0, -1, size, deadline_ms, wall_ms(), None)
+            row = (sending, topic, key, value, (), 0, -1, size, deadline_ms, NOW, None)
         else:
             row = full_row(
                 sending,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 ITEMS_MAX = 1_000  # messages in one JSON request
 ITEMS_BYTES_MAX = 1 << 20
 ITEMS_FLYING_MAX = 4
+NOW = -1
 PRIORITY_HEADER = "raftline-priority"
 
 
@@ -54,7 +55,7 @@ Row = tuple[
     int,  # partition, -1: chosen here
     int,  # weight in bytes
     float,  # deadline
-    int,  # timestamp in ms
+    int,  # timestamp in ms, or NOW: when it is taken
     dict[str, Any] | None,  # fields of the JSON form, where that is needed
 ]
 """A message as it comes in from a shell. A plain tuple: there are many of them."""
@@ -96,6 +97,7 @@ class Sends:
         "_turns",
         "_under_way",
         "_unplaced",
+        "_wall_ms",
         "_watched",
         "batch_bytes",
         "batch_messages",
@@ -135,6 +137,7 @@ class Sends:
         self._items: dict[str, Items] = {}  # open ones by topic
         self._items_flying: dict[str, int] = {}
         self._under_way = 0  # messages
+        self._wall_ms = 0
         self._finished: list[Callable[[], None]] = []  # who waits until nothing is under way
 
     # ------------------------------------------------------------------ in
@@ -143,7 +146,7 @@ class Sends:
         """Take messages, in order."""
         touched: dict[int, Lane] = {}
         last: Lane | None = None
-        now = self.caller.clock.mono_ms()
+        now, self._wall_ms = self.caller.clock.mono_ms(), self.caller.clock.wall_ms()
         topics = self.caller.topology.topics
         for row in rows:
             self._under_way += 1
@@ -234,6 +237,8 @@ class Sends:
         if priority:
             headers = [*headers, (PRIORITY_HEADER, b"%d" % priority)]
         assert isinstance(priority, int)
+        if time_ms == NOW:
+            time_ms = self._wall_ms
         batch, is_full = lane.add(priority, (key, value, headers, time_ms), size, deadline, now)
         handle.load, handle.at = batch, batch.count - 1
         if is_full and is_free:
