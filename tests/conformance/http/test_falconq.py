@@ -140,3 +140,24 @@ def test_raft_stats_and_refusals() -> None:
             assert reply.status == status, (path, reply.body)
 
     serve_sim(scenario, nodes=3)
+
+
+def test_a_consumer_goes_on_after_the_leader_died() -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create(partitions=1)
+        for n in range(6):
+            await publish(web, f"m{n}")
+        assert texts(await consume(web, "&batch=2")) == ["m0", "m1"]
+        victim = web.sim.running[-1]  # the gateway is on the first
+        body = {"topic": "orders", "partition": 0, "to_node": victim}
+        assert (await web.ask("POST", "/v1/cluster/transfer", body)).status == 200
+        web.sim.advance("1s")
+        assert texts(await consume(web)) == ["m2"]
+        web.sim.kill(victim)
+        web.sim.advance("5s")
+        assert texts(await consume(web, "&batch=10")) == ["m3", "m4", "m5"]
+        sent = await publish(web, "m6")
+        assert sent["offset"] == 6  # dense
+        assert texts(await consume(web, "&batch=10")) == ["m6"]
+
+    serve_sim(scenario, nodes=3)

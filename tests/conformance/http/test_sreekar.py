@@ -205,3 +205,28 @@ def test_what_it_refuses() -> None:
         assert (await web.ok("GET", path))["Data"] == "aGk="
 
     serve_sim(scenario)
+
+
+def test_acks_and_ownership_outlive_the_leader() -> None:
+    async def scenario(web: SimWeb) -> None:
+        made = await web.ask(
+            "POST", "/topics", {"name": "orders", "numberOfPartitions": 1, "replicationFactor": 3}
+        )
+        assert made.status == 201
+        for data in (b"1", b"2", b"3"):
+            await send(web, data)
+        await connect(web, "c1")
+        assert (await ack(web, "c1", 2)).status == 200
+        victim = web.sim.running[-1]
+        body = {"topic": "orders", "partition": 0, "to_node": victim}
+        await web.ask("POST", "/v1/cluster/transfer", body)
+        web.sim.advance("1s")
+        assert await head(web, "c1") == b"1"
+        web.sim.kill(victim)
+        web.sim.advance("5s")
+        assert await head(web, "c1") == b"1"
+        assert (await ack(web, "c1", 1)).status == 200
+        assert await head(web, "c1") == b"3"
+        assert (await poll(web, "c2")).status == 404
+
+    serve_sim(scenario, nodes=3)
