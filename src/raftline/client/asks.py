@@ -143,6 +143,7 @@ def reset_group(
     partitions: Sequence[int] | None,
     kind: str,
     dry_run: bool,
+    create: bool,
 ) -> Query[Json]:
     """Move a group to another place."""
     body = _given(
@@ -153,6 +154,7 @@ def reset_group(
         partitions=None if partitions is None else list(partitions),
         kind=kind,
         dry_run=dry_run,
+        create=create or None,
     )
     return Query(_ask("POST", f"{_group(name)}/reset", body), _whole)
 

@@ -77,8 +77,12 @@ class AsyncGroups:
         partitions: Sequence[int] | None = None,
         kind: str = "work",
         dry_run: bool = False,
+        create: bool = False,
     ) -> Json:
-        """Deliver again from another place: ``to="earliest"``, an offset, or a time."""
+        """Deliver again from another place: ``to="earliest"``, an offset, or a time.
+
+        With ``create`` a work group that is not there yet begins at that place.
+        """
         query = asks.reset_group(
             name,
             topic,
@@ -88,6 +92,7 @@ class AsyncGroups:
             partitions=partitions,
             kind=kind,
             dry_run=dry_run,
+            create=create,
         )
         return await self._run(query)
 

@@ -47,20 +47,15 @@ class _Turn:
         yield
 
 
-class AsyncSending(Handle):
+class AsyncSending(Handle, gc=False, eq=False, kw_only=True):
     """A message on its way: ``await`` it, or its ``result()``, to know that it is stored."""
 
-    __slots__ = ("_line",)
-
-    def __init__(self, line: "AsyncLine") -> None:
-        self._line = line
-        self.load = None
-        self.at = 0
+    line: "AsyncLine"
 
     async def result(self, timeout: Duration | None = None) -> Sent:  # noqa: ASYNC109
         """Wait until the message is stored, and say where. Raises RaftlineError."""
         if not self.is_done:
-            await self._line.await_sending(self, timeout)
+            await self.line.await_sending(self, timeout)
         return self.outcome()
 
     async def id(self, timeout: Duration | None = None) -> str:  # noqa: ASYNC109
@@ -285,7 +280,7 @@ class AsyncLine:
         """Send a message; see ``Line.send``. Waits while the buffer is full. Raises OverLimit."""
         timeout_ms = self._timeout_ms if timeout is None else duration_ms(timeout)
         engine = self.engine
-        sending = AsyncSending(self)
+        sending = AsyncSending(line=self)
         row = full_row(
             sending,
             topic,

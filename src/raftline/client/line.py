@@ -48,20 +48,15 @@ T = TypeVar("T")
 WAIT_S = 1.0  # a receiver looks this often whether the client is still there
 
 
-class Sending(Handle):
+class Sending(Handle, gc=False, eq=False, kw_only=True):
     """A message on its way: ``.result()`` waits until it is stored, ``.id()`` is its id then."""
 
-    __slots__ = ("_line",)
-
-    def __init__(self, line: "Line") -> None:
-        self._line = line
-        self.load = None
-        self.at = 0
+    line: "Line"
 
     def result(self, timeout: Duration | None = None) -> Sent:
         """Wait until the message is stored, and say where. Raises RaftlineError."""
         if not self.is_done:
-            self._line.await_sending(self, timeout)
+            self.line.await_sending(self, timeout)
         return self.outcome()
 
     def id(self, timeout: Duration | None = None) -> str:
@@ -143,15 +138,17 @@ class Receiving(Iterator[Message]):
 
     def __next__(self) -> Message:
         receiver = self._receiver
-        self._let_go()
+        ready = receiver.ready
+        if self._current is not None:
+            self._let_go()
         if not self._is_started:
             self._is_started = True
             self._line.background.call(receiver.start)
-        elif receiver.wants_more:
+        elif len(ready) * 2 <= receiver.last_count and receiver.wants_more:
             self._line.background.call(receiver.poll)
         while True:
-            leased = self._take()
-            if not receiver.is_lapsed(leased[0]):
+            leased = ready.popleft() if ready else self._take()
+            if mono_ms() < leased[0].expires_ms:
                 break
             receiver.lapsed_count += 1
         if receiver.wish.extend:
@@ -276,7 +273,7 @@ class Line:
         """
         timeout_ms = self._timeout_ms if timeout is None else duration_ms(timeout)
         deadline_ms = mono_ms() + timeout_ms
-        sending = Sending(self)
+        sending = Sending(line=self)
         if type(key) is str:
             key = key.encode()
         if (

@@ -150,14 +150,14 @@ class Items(Load):
         return self.error if self.error is not None else self.results[at]
 
 
-class Handle:
-    """A message on its way. The shells say how to wait for it."""
+class Handle(msgspec.Struct, gc=False, eq=False):
+    """A message on its way. The shells say how to wait for it.
 
-    __slots__ = ("at", "load")
+    There may be hundreds of thousands: the garbage collector is not to look at each of them.
+    """
 
-    def __init__(self) -> None:
-        self.load: Load | None = None  # not before the core took it in
-        self.at = 0
+    load: Load | None = None  # not before the core took it in
+    at: int = 0
 
     @property
     def is_done(self) -> bool:

@@ -98,7 +98,6 @@ class Receiver:
         "_heard_ms",
         "_idle_since_ms",
         "_is_polling",
-        "_last_count",
         "_lease_ms",
         "_pace",
         "_settles",
@@ -110,6 +109,7 @@ class Receiver:
         "is_closed",
         "is_over",
         "lapsed_count",
+        "last_count",
         "on_change",
         "ready",
         "wish",
@@ -138,7 +138,7 @@ class Receiver:
         self._pace = Pace(wish.count if wish.is_single else FIRST_COUNT, wish.count)
         self._lease_ms = wish.lease_ms
         self._is_polling = False
-        self._last_count = 0
+        self.last_count = 0
         self._got = 0  # messages that ever came
         self._was_taken = 0  # of them, when the last poll went out
         now = caller.clock.mono_ms()
@@ -168,7 +168,7 @@ class Receiver:
             not self._is_polling
             and not self.is_over
             and not self.is_closed
-            and len(self.ready) * 2 <= self._last_count
+            and len(self.ready) * 2 <= self.last_count
         )
 
     def poll(self) -> None:
@@ -252,7 +252,7 @@ class Receiver:
             self._give_back(leased)
             return
         self._got += len(leased)
-        self._last_count = len(leased)
+        self.last_count = len(leased)
         if leased:
             self._idle_since_ms = now
             self.ready.extend(leased)
