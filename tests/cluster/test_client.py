@@ -440,9 +440,10 @@ def test_the_async_twin(rig: Rig) -> None:
                 if len(seen) == 200:
                     break
             await line.flush()
-            for message in await line.receive_many("p", group="g", count=500, wait="2s"):
-                async with message:
-                    seen.append(message.value)
+            while rest := await line.receive_many("p", group="g", count=500, wait="1s"):
+                for message in rest:
+                    async with message:
+                        seen.append(message.value)
             await line.flush()
             assert set(seen) == {b"%d" % i for i in range(300)}
             assert (await line.topics.show("p"))["name"] == "p"
