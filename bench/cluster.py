@@ -128,11 +128,11 @@ def running(directory: Path, count: int, settings: tuple[str, ...] = ()) -> Iter
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def run_load(spec: LoadSpec) -> LoadResult:
+def run_load(spec: LoadSpec, module: str = "bench.load") -> LoadResult:
     """Run one load process to its end."""
     limit_s = spec.warm_up_s + spec.seconds + 60
     done = subprocess.run(
-        [sys.executable, "-m", "bench.load", msgspec.json.encode(spec).decode()],
+        [sys.executable, "-m", module, msgspec.json.encode(spec).decode()],
         capture_output=True,
         text=True,
         timeout=limit_s,

@@ -194,11 +194,15 @@ class Meter:
 class Load:
     """Keeps every connection full until time is over, then waits for the last replies."""
 
+    connection_type = Connection
+    encode = staticmethod(encode_request)
+
     def __init__(self, spec: LoadSpec) -> None:
         self.spec = spec
-        self.request, self.batch_bytes = encode_request(spec)
+        self.request, self.batch_bytes = self.encode(spec)
         self.poll = select.epoll()
-        made = [Connection(spec.port, self.request, self.poll) for _ in range(spec.connections)]
+        connect = self.connection_type
+        made = [connect(spec.port, self.request, self.poll) for _ in range(spec.connections)]
         self.connections = {one.sock.fileno(): one for one in made}
         self.acked = 0
         self.open = 0
@@ -206,7 +210,7 @@ class Load:
     def run(self) -> LoadResult:
         """Warm up, measure, drain."""
         spec = self.spec
-        for connection in self.connections.values():
+        for connection in self.connections.values() if spec.in_flight else ():
             connection.send(spec.in_flight)
             self.open += spec.in_flight
         self._phase(None, spec.warm_up_s)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import appends, client, deliveries, failover, latency, standing
+from bench import appends, client, deliveries, failover, latency, publish, standing
 from bench.figures import Figure, Report
 from bench.machine import describe, measure_sync
 from bench.report import page, table
@@ -31,6 +31,9 @@ SCENARIOS: dict[str, Scenario] = {
     "connections": appends.connections,
     "batches": appends.batches,
     "sustained": appends.sustained,
+    "publish": publish.tables,
+    "far": publish.far,
+    "held": publish.held,
     "workers": deliveries.workers,
     "client": client.client,
     "traces": deliveries.traces,

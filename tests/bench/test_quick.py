@@ -1,13 +1,18 @@
 """The benchmark harness works: every scenario runs, in its short form. No figure is judged."""
 
+import os
+import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import msgspec
 
 from bench.figures import Figure, Report, at_least, number, under
 from bench.load import Meter
+from bench.publish import distant
 from bench.report import page
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +22,10 @@ SECTIONS = (
     "3 nodes, 1 x 100 B",
     "3 nodes, 1 x 16 KiB",
     "3 nodes, 1,000 x 100 B",
+    "1 node, JSON, 100 B",
+    "3 nodes, JSON, 100 B",
+    "3 nodes, JSON, a client 150 ms away",
+    "3 nodes, JSON, 10 x 100 B",
     "1 node, client",
     "3 nodes, client",
     "failover",
@@ -43,6 +52,39 @@ def test_every_scenario_runs_and_leaves_nothing_behind(tmp_path):
     assert all(figure.value > 0 for figure in report.figures)
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
     assert not _processes_that_name(str(tmp_path))
+
+
+def test_a_client_behind_the_proxy_waits_for_both_ways_and_gets_every_byte():
+    """Much more than fits a socket's buffers is on its way at once; the end comes last."""
+    sent = os.urandom(8 << 20)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        echo = threading.Thread(target=_echo, args=(server,), daemon=True)
+        echo.start()
+        with (
+            distant(server.getsockname()[1]) as port,
+            socket.create_connection(("127.0.0.1", port), timeout=20) as client,
+        ):
+            for _ in range(2):
+                begun = time.perf_counter()
+                client.sendall(b"ping")
+                assert client.recv(4) == b"ping"
+                assert time.perf_counter() - begun >= 0.149
+            writer = threading.Thread(target=client.sendall, args=(sent,), daemon=True)
+            writer.start()
+            got = bytearray()
+            while len(got) < len(sent):
+                got += client.recv(1 << 20)
+            writer.join(10)
+            assert got == sent
+        echo.join(10)
+        assert not echo.is_alive()
+
+
+def _echo(server):
+    connection, _ = server.accept()
+    with connection:
+        while data := connection.recv(1 << 20):
+            connection.sendall(data)
 
 
 def test_a_goal_is_judged_by_its_direction_and_by_the_disk():
