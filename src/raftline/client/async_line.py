@@ -523,8 +523,11 @@ class AsyncLine:
         if self._is_closed or self._engine is None:
             return
         self._is_closed = True
-        self._engine.close_receivers()
+        engine = self._engine
         try:
+            await self._until(
+                lambda done: engine.close_receivers(lambda: done(True)), GRACE_S, "close"
+            )
             await self.flush(timeout)
         except TimedOut:
             pass  # sends know by themselves what became of them

@@ -595,7 +595,8 @@ class Line:
             return
         atexit.unregister(self.close)
         try:
-            self.background.call(self.background.engine.close_receivers)
+            engine = self.background.engine
+            self.background.wait(lambda done: engine.close_receivers(lambda: done(True)), GRACE_S)
             self.flush(timeout)
         except (TimedOut, Unavailable):
             pass  # sends know by themselves what became of them

@@ -6,7 +6,7 @@ import pytest
 
 from raftline.client.core.caller import Caller
 from raftline.client.core.ports import Lost
-from raftline.client.core.receives import Pace, Receiver, Wish
+from raftline.client.core.receives import HANG_UP_MS, Pace, Receiver, Wish
 from raftline.client.core.settles import ACK, EXTEND, NACK, Lease, Settles, ranges_of
 from raftline.client.core.topology import TopicMap, Topology
 from raftline.model.errors import LeaseLost, NoLeader, RaftlineError, TimedOut
@@ -203,9 +203,26 @@ def test_closing_hangs_up_on_a_node_that_waits() -> None:
     desk = Desk(None)
     desk.receiver.start()
     desk.receiver.close()
+    quiet: list[int] = []
+    desk.receiver.when_quiet(lambda: quiet.append(1))
+    desk.clock.advance(HANG_UP_MS - 1)
+    assert not quiet
+    desk.clock.advance(2)
+    assert quiet == [1]
     desk.clock.advance(100_000)
     assert len(desk.network.seen) == 1
     assert desk.receiver.error is None
+
+
+def test_an_answer_that_is_near_is_given_back() -> None:
+    desk = Desk(leased(7, 2), SETTLED)
+    desk.receiver.start()
+    desk.receiver.close()
+    quiet: list[int] = []
+    desk.receiver.when_quiet(lambda: quiet.append(1))
+    desk.clock.advance(5)
+    assert quiet == [1]
+    assert desk.settled()[0]["settles"] == [[NACK, 3, 1, 1, 0, [7, 9]]]
 
 
 @pytest.mark.parametrize(

@@ -188,11 +188,22 @@ class Engine:
         self.sends.flush(one_done)
         self.settles.flush(one_done)
 
-    def close_receivers(self) -> None:
-        """Give back what was leased and not worked on."""
-        for receiver in self._receivers:
+    def close_receivers(self, done: Callable[[], None]) -> None:
+        """Give back what was leased and not worked on; ``done`` when no poll is on its way."""
+        receivers, self._receivers = self._receivers, []
+        left = len(receivers)
+
+        def one_done() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done()
+
+        for receiver in receivers:
             receiver.close()
-        self._receivers = []
+            receiver.when_quiet(one_done)
+        if not receivers:
+            done()
 
     def close(self) -> None:
         """End the upkeep."""

@@ -13,6 +13,8 @@ Rules
         their lease, as long as the worker lives; the one in work also after ``close``.
     R5  Without an answer for the whole timeout the receiver ends with an error; after ``wait_ms``
         without a message it ends.
+    R6  When it is closed, an answer that is near is awaited and given back; after ``HANG_UP_MS``
+        the node waits for messages, and is hung up on, so that it leases none to nobody.
 """
 
 from collections import deque
@@ -37,6 +39,7 @@ COUNT_MAX = 2_000  # of one reply with stored batches
 LEASE_SHARE = 0.95  # of a lease that is counted on here: the rest was spent on the way
 HOLD_SHARE = 0.1  # of a lease in which what is held should be worked off. R1
 PAUSE_MS = 50
+HANG_UP_MS = 200
 
 Leased = tuple[Lease, Message]
 
@@ -100,6 +103,7 @@ class Receiver:
         "_is_polling",
         "_lease_ms",
         "_pace",
+        "_quiet",
         "_settles",
         "_taken",
         "_was_taken",
@@ -138,6 +142,7 @@ class Receiver:
         self._pace = Pace(wish.count if wish.is_single else FIRST_COUNT, wish.count)
         self._lease_ms = wish.lease_ms
         self._is_polling = False
+        self._quiet: list[Callable[[], None]] = []
         self.last_count = 0
         self._got = 0  # messages that ever came
         self._was_taken = 0  # of them, when the last poll went out
@@ -215,7 +220,8 @@ class Receiver:
         if self.is_closed:
             return
         self.is_closed = self.is_over = True
-        self._caller.network.hang_up(self._way)
+        if self._is_polling:  # R6
+            self._caller.clock.call_later(HANG_UP_MS, self._hang_up)
         self._give_back(list(self.ready))
         self.ready.clear()
         self.on_change()
@@ -233,8 +239,25 @@ class Receiver:
         left = self._idle_since_ms + wait_ms - now
         return int(max(0.0, min(POLL_MS, left if not self.ready else wait_ms)))
 
+    def when_quiet(self, done: Callable[[], None]) -> None:
+        """Call ``done`` when a closed receiver has no poll on its way."""
+        if self._is_polling:
+            self._quiet.append(done)
+        else:
+            done()
+
+    def _hang_up(self) -> None:
+        if self._is_polling:
+            self._caller.network.hang_up(self._way)
+
     def _polled(self, answer: Reply | RaftlineError) -> None:
         self._is_polling = False
+        self._take_reply(answer)
+        quiet, self._quiet = self._quiet, []
+        for tell in quiet:
+            tell()
+
+    def _take_reply(self, answer: Reply | RaftlineError) -> None:
         now = self._caller.clock.mono_ms()
         if isinstance(answer, RaftlineError):
             self._failed(answer, now)
