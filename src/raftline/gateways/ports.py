@@ -58,8 +58,10 @@ class Calls(Protocol):
         """Return every setting of a topic as it holds; of one that is not known, the defaults."""
         ...
 
-    def partition_for(self, topic: str, key: bytes | None) -> int | RaftlineError:
-        """Choose a partition with the topic's partitioner; -1: the topic does not exist yet."""
+    def partitions_for(
+        self, topic: str, keys: Sequence[bytes | None]
+    ) -> list[int] | RaftlineError | None:
+        """Choose partitions with the topic's partitioner; None: the topic does not exist yet."""
         ...
 
     def read(

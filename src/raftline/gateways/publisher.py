@@ -6,9 +6,11 @@ from raftline.gateways.ports import Calls
 from raftline.gateways.publication import Group
 from raftline.gateways.topic_finder import TopicFinder
 from raftline.gateways.wanted import Settings
+from raftline.machines.partition.side_car import SideCar
 from raftline.model.batch import check_batch
 from raftline.model.calls import Appended, NewWaiting, Scheduled
 from raftline.model.errors import RaftlineError
+from raftline.model.message import NewMessage
 from raftline.model.records import seal_batch
 from raftline.node.ports import Clock
 
@@ -56,13 +58,26 @@ class NodePublisher:
         done: Callable[[Appended | RaftlineError], None],
     ) -> None:
         """Seal and store the messages of ``group``."""
+        messages = [draft.message for draft in group.drafts]
+        self.append_messages(topic, group.partition, messages, timeout_ms, done, group.side())
+
+    def append_messages(
+        self,
+        topic: str,
+        partition: int,
+        messages: list[NewMessage],
+        timeout_ms: int,
+        done: Callable[[Appended | RaftlineError], None],
+        side: SideCar | None = None,
+    ) -> None:
+        """Seal messages into one batch and store it."""
         try:
-            batch = seal_batch([draft.message for draft in group.drafts])
+            batch = seal_batch(messages)
             info = check_batch(batch, bytes_max=self._batch_bytes_max)
         except RaftlineError as error:
             done(error)
             return
-        self._calls.append(topic, group.partition, batch, info, timeout_ms, done, group.side())
+        self._calls.append(topic, partition, batch, info, timeout_ms, done, side)
 
     def schedule(
         self,

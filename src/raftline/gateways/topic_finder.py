@@ -30,7 +30,7 @@ class TopicFinder:
         self, topic: str, keys: Sequence[bytes | None], timeout_ms: int, done: Chosen
     ) -> None:
         """Choose a partition for each key (None: round robin); create the topic if need be."""
-        chosen = self._try(topic, keys)
+        chosen = self._calls.partitions_for(topic, keys)
         if chosen is not None:
             done(chosen)
         elif not self._auto_create:
@@ -46,22 +46,10 @@ class TopicFinder:
 
             self._calls.command("topic.create", _new(topic), timeout_ms, created)
 
-    def _try(self, topic: str, keys: Sequence[bytes | None]) -> "list[int] | RaftlineError | None":
-        """Return the partitions, a refusal, or None if there is no such topic."""
-        chosen: list[int] = []
-        for key in keys:
-            partition = self._calls.partition_for(topic, key)
-            if isinstance(partition, RaftlineError):
-                return partition
-            if partition < 0:
-                return None
-            chosen.append(partition)
-        return chosen
-
     def _again(
         self, topic: str, keys: Sequence[bytes | None], deadline_ms: float, done: Chosen
     ) -> None:
-        chosen = self._try(topic, keys)
+        chosen = self._calls.partitions_for(topic, keys)
         if chosen is not None:
             done(chosen)
         elif self._clock.mono_ms() > deadline_ms:

@@ -252,8 +252,9 @@ def _compiled() -> tuple[Seal, Open] | None:
     def seal(messages: Sequence[NewMessage], producer: tuple[int, int, int]) -> bytes:
         build = builder(MAGIC, 0, 0, *producer, _UNBOUNDED)
         append = build.append
+        none: list[Header] = []
         for delta, (key, value, headers, timestamp_ms) in enumerate(messages):
-            append(delta, timestamp_ms, key, value, list(headers))
+            append(delta, timestamp_ms, key, value, list(headers) if headers else none)
         return bytes(build.build())
 
     def open_(batch: bytes) -> list[Message]:

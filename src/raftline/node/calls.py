@@ -338,20 +338,33 @@ class NodeCalls:
         row = self._node.catalog_machine.topics.get(topic)
         return effective(new_topic_settings(self._node.settings) if row is None else row.settings)
 
-    def partition_for(self, topic: str, key: bytes | None) -> int | RaftlineError:
-        """Choose a partition with the topic's partitioner; -1: the topic does not exist yet."""
+    def partitions_for(
+        self, topic: str, keys: Sequence[bytes | None]
+    ) -> list[int] | RaftlineError | None:
+        """Choose partitions with the topic's partitioner; None: the topic does not exist yet.
+
+        Messages without a key take turns.
+        """
         node = self._node
         if not node.is_ready:
             return NotReady(node.reason)
         row = node.catalog_machine.topics.get(topic)
         if row is None:
-            return -1 if node.settings.topics.auto_create else UnknownTopic(topic)
+            return None if node.settings.topics.auto_create else UnknownTopic(topic)
         count = len(row.shards)
-        if key is None:
-            turn = self._round_robin.get(topic, 0)
-            self._round_robin[topic] = turn + 1
-            return turn % count
-        return partition_of(node.partitioner_of(topic), key, count)
+        if count == 1:
+            return [0] * len(keys)
+        partitioner = node.partitioner_of(topic)
+        turn = self._round_robin.get(topic, 0)
+        chosen: list[int] = []
+        for key in keys:
+            if key is None:
+                chosen.append(turn % count)
+                turn += 1
+            else:
+                chosen.append(partition_of(partitioner, key, count))
+        self._round_robin[topic] = turn
+        return chosen
 
     # ------------------------------------------------------------------ read
 

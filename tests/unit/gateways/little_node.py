@@ -1,6 +1,6 @@
 """A node in one dictionary: the calls a gateway makes, on a log in memory. No disk, no peers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from raftline.machines.partition.dedup import Dedup
@@ -145,18 +145,23 @@ class LittleNode:
             dedup.stored(keys, -len(self.waiting), 1)
         self._answer(done, Scheduled(numbers, partition, 1_800_000_000_000, refusals))
 
-    def partition_for(self, topic: str, key: bytes | None) -> int | RaftlineError:
+    def partitions_for(
+        self, topic: str, keys: Sequence[bytes | None]
+    ) -> list[int] | RaftlineError | None:
         if topic.startswith("!"):
             return InvalidArgument("bad name")
         if topic not in self.logs:
-            return -1
+            return None
         if self.hidden:
             self.hidden -= 1
-            return -1
+            return None
+        return [self._choose(key, len(self.logs[topic])) for key in keys]
+
+    def _choose(self, key: bytes | None, count: int) -> int:
         if key is None:
             self._turn += 1
-            return self._turn % len(self.logs[topic])
-        return sum(key) % len(self.logs[topic])
+            return self._turn % count
+        return sum(key) % count
 
     def read(
         self,

@@ -9,6 +9,7 @@ from raftline.gateways.http.answers import OffsetsAnswer, PublishAnswer, ReadAns
 from raftline.gateways.http.batches import ANY_PARTITION, AppendBatches, SidedBatches, send_raw
 from raftline.gateways.http.connection import Exchange, Run
 from raftline.gateways.http.items import NewItem, ReadItem, to_item
+from raftline.gateways.http.plain_publication import PlainPublication, read_plain
 from raftline.gateways.http.publication import Publication
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.new_messages import TIMESTAMP_MS_MAX
@@ -77,6 +78,8 @@ class MessageRoutes(NodePublisher):
 
     def publish(self, exchange: Exchange, request: Request) -> None:
         """Store messages given as JSON."""
+        if self._publish_plain(exchange, request):
+            return
         try:
             body = _publish_decoder.decode(request.body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -94,6 +97,18 @@ class MessageRoutes(NodePublisher):
             raise OverLimit("messages in one request", len(items), MESSAGES_MAX)
         partition = request.partition if "partition" in request.params else None
         self.publish_items(exchange, request.topic, items, request.timeout_ms, partition, producer)
+
+    def _publish_plain(self, exchange: Exchange, request: Request) -> bool:
+        """Take the short way if the request can; say whether it did."""
+        if exchange.known.context is not None or PRODUCER_FIELD in request.fields.values:
+            return False
+        messages = read_plain(request.body, MESSAGES_MAX, self.wall_ms())
+        if messages is None:
+            return False
+        partition = request.partition if "partition" in request.params else None
+        publication = PlainPublication(self, exchange, request.topic, messages, request.timeout_ms)
+        publication.start(partition)
+        return True
 
     def publish_items(
         self,

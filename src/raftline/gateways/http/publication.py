@@ -71,15 +71,20 @@ class Publication(SharedPublication):
         return [] if known is None else known.headers()
 
     def _answer(self, results: list[Result], error: RaftlineError | None) -> None:
-        body: dict[str, Any] = {"results": results}
-        if error is not None:
-            for result in results:
-                if result.error is not None:
-                    self._exchange.count_refused(result.error["code"])
-        if error is None or any(result.error is None for result in results):
-            self._exchange.json(body)
-        else:
-            self._exchange.json({"error": replies.error_body(error), **body}, row_of(error).http)
+        answer_results(self._exchange, results, error)
+
+
+def answer_results(exchange: Exchange, results: list[Result], error: RaftlineError | None) -> None:
+    """Answer in the native form; ``error`` is the first refusal."""
+    body: dict[str, Any] = {"results": results}
+    if error is not None:
+        for result in results:
+            if result.error is not None:
+                exchange.count_refused(result.error["code"])
+    if error is None or any(result.error is None for result in results):
+        exchange.json(body)
+    else:
+        exchange.json({"error": replies.error_body(error), **body}, row_of(error).http)
 
 
 def _with_context(message: NewMessage, context: list[Header]) -> NewMessage:
