@@ -85,14 +85,14 @@ def _plan(
 
 def far(work: Path, *, quick: bool) -> list[Figure]:
     """A client whose requests take 75 ms to the cluster, and the replies as long back."""
-    seconds = 0.4 if quick else 4.0
+    seconds = 1.0 if quick else 4.0
     found: list[Figure] = []
     for nodes in (3,) if quick else (1, 3):
         section = f"{_count(nodes)}, JSON, a client {2 * DISTANCE_MS:.0f} ms away"
         with running(work / f"far-{nodes}", nodes) as cluster:
             cluster.create(TOPIC)
             with distant(http_port(cluster.leader_of(TOPIC))) as port:
-                for name, connections, messages, size, note in FAR:
+                for name, connections, messages, size, note in FAR[::3] if quick else FAR:
                     spec = JsonSpec(
                         port=port,
                         topic=TOPIC,
@@ -125,8 +125,8 @@ def held(work: Path, *, quick: bool) -> list[Figure]:
     rate, *others = rows(
         section, "held", result, "FalconQ: 1.5 million a minute, not measured by it", None
     )
-    # A request that is due in the last milliseconds is answered after the end.
-    rate.goal = at_least(HELD_RATE * 0.999)
+    # What is due in the last moments is answered after the end: 0.5 % of a minute are 300 ms.
+    rate.goal = at_least(HELD_RATE * 0.995)
     lowest = min(result.rates, default=0.0) * HELD_BATCH
     return [
         rate,

@@ -1,6 +1,7 @@
 """The benchmark harness works: every scenario runs, in its short form. No figure is judged."""
 
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -9,8 +10,10 @@ import time
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from bench.figures import Figure, Report, at_least, number, under
+from bench.json_load import JsonConnection
 from bench.load import Meter
 from bench.publish import distant
 from bench.report import page
@@ -78,6 +81,30 @@ def test_a_client_behind_the_proxy_waits_for_both_ways_and_gets_every_byte():
             assert got == sent
         echo.join(10)
         assert not echo.is_alive()
+
+
+def test_replies_are_counted_however_they_are_cut():
+    """Each message of each reply counts, wherever a read ends; a refused one is an error."""
+    row = b'{"id":"t.0.%d","partition":0,"offset":%d,"error":null}'
+    body = b'{"results":[%b]}' % b",".join(row % (n, n) for n in range(2))
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    with socket.create_server(("127.0.0.1", 0)) as server, select.epoll() as poll:
+        made = JsonConnection(server.getsockname()[1], b"request", poll)
+        made.messages = 2
+        other, _ = server.accept()
+        with other, made.sock:
+            for cut in range(1, 2 * len(reply)):
+                counts = []
+                for part in (reply * 2)[:cut], (reply * 2)[cut:]:
+                    other.sendall(part)
+                    select.select([made.sock], [], [], 5)
+                    counts.append(made.receive())
+                assert sum(counts) == 2, cut
+                assert made.last_offset == 1
+            other.sendall(reply.replace(b"null", b"{}", 1))
+            select.select([made.sock], [], [], 5)
+            with pytest.raises(SystemExit, match="refused"):
+                made.receive()
 
 
 def _echo(server):
