@@ -157,6 +157,7 @@ class GroupService:
             list(request.partitions) or None,
             "work" if request.kind == pb.KIND_WORK else "stream",
             request.dry_run,
+            request.create,
         )
         body = await answer_of(lambda done: self._resets.run(wish, call.timeout_ms, done))
         return pb.ResetGroupReply(

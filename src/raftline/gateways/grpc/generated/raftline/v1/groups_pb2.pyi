@@ -169,7 +169,7 @@ class ListCursorsReply(_message.Message):
     def __init__(self, cursors: _Optional[_Iterable[_Union[Cursor, _Mapping]]] = ...) -> None: ...
 
 class ResetGroupRequest(_message.Message):
-    __slots__ = ("group", "topic", "end", "offset", "time_ms", "partitions", "kind", "dry_run")
+    __slots__ = ("group", "topic", "end", "offset", "time_ms", "partitions", "kind", "dry_run", "create")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
@@ -178,6 +178,7 @@ class ResetGroupRequest(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    CREATE_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     end: End
@@ -186,7 +187,8 @@ class ResetGroupRequest(_message.Message):
     partitions: _containers.RepeatedScalarFieldContainer[int]
     kind: Kind
     dry_run: bool
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., end: _Optional[_Union[End, str]] = ..., offset: _Optional[int] = ..., time_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., kind: _Optional[_Union[Kind, str]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    create: bool
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., end: _Optional[_Union[End, str]] = ..., offset: _Optional[int] = ..., time_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., kind: _Optional[_Union[Kind, str]] = ..., dry_run: _Optional[bool] = ..., create: _Optional[bool] = ...) -> None: ...
 
 class ResetPartition(_message.Message):
     __slots__ = ("topic", "partition", "from_offset", "to_offset", "log_start", "commit_end")
