@@ -9,7 +9,13 @@ from raftline.client.core.batches import Handle, size_of
 from raftline.client.core.sends import Row
 from raftline.client.leased import Duration, duration_ms
 from raftline.client.messages import put_bytes
-from raftline.model.errors import InvalidArgument
+from raftline.model.errors import InvalidArgument, OverLimit
+from raftline.model.limits import (
+    DEDUP_KEY_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    HEADERS_MAX,
+    KEY_BYTES_MAX,
+)
 from raftline.model.message import Header
 from raftline.model.names import check_topic_name
 from raftline.model.priorities import parse_priority
@@ -42,7 +48,7 @@ def full_row(
     """Return a message with whatever it wishes.
 
     Raises:
-        InvalidArgument: it cannot be sent like that.
+        InvalidArgument, OverLimit: it cannot be sent like that.
     """
     check_topic(topic)
     content, name = to_bytes("value", value), to_bytes("key", key)
@@ -58,6 +64,7 @@ def full_row(
         return (*row, size, deadline_ms, wall_ms, None)
     if delay is not None and deliver_at is not None:
         raise InvalidArgument("delay and deliver_at are both there", "give one of them")
+    _check_bounds(name, pairs, dedup_key)
     item: dict[str, Any] = {"timestamp": wall_ms}
     put_bytes(item, "value", content)
     if name is not None:
@@ -83,6 +90,23 @@ def check_topic(topic: str) -> None:
         check_topic_name(topic)
         if len(CHECKED) < TOPICS_CHECKED_MAX:
             CHECKED.add(topic)
+
+
+def _check_bounds(name: bytes | None, pairs: Sequence[Header], dedup_key: str | None) -> None:
+    """Refuse here what no node ever takes: the answer of a node sounds as if it may, later."""
+    found = (
+        ("bytes of a key", len(name or b""), KEY_BYTES_MAX),
+        ("bytes of a dedup key", len((dedup_key or "").encode()), DEDUP_KEY_BYTES_MAX),
+        ("headers of a message", len(pairs), HEADERS_MAX),
+        (
+            "bytes of a message's headers",
+            sum(len(header.encode()) + len(content or b"") for header, content in pairs),
+            HEADER_BYTES_MAX,
+        ),
+    )
+    for what, asked, most in found:
+        if asked > most:
+            raise OverLimit(what, asked, most)
 
 
 def to_bytes(name: str, value: Bytes | None) -> bytes | None:

@@ -41,7 +41,7 @@ from raftline.model.errors import (
     Unavailable,
     UnknownMessage,
 )
-from raftline.model.limits import READ_BYTES_DEFAULT
+from raftline.model.limits import MEMBER_ID_CHARS_MAX, READ_BYTES_DEFAULT
 from raftline.model.names import check_group_name
 
 T = TypeVar("T")
@@ -620,6 +620,9 @@ def wish_of(
     check_group_name(group)
     if count < 1:
         raise InvalidArgument(f"count {count} is below 1", "ask for at least one message")
+    if len(rest.get("member", "")) > MEMBER_ID_CHARS_MAX:
+        what = "characters of a member's name"
+        raise OverLimit(what, len(rest["member"]), MEMBER_ID_CHARS_MAX)
     return Wish(
         topic=topic,
         group=group,

@@ -266,6 +266,12 @@ def test_what_is_said_meanwhile_goes_together() -> None:
     ]
 
 
+def test_a_long_reason_is_cut_not_refused() -> None:
+    desk = Desk(SETTLED)
+    desk.settles.take([(lease(), 1, NACK, -1, "ä" * 5_000, None)])
+    assert desk.settled()[0]["reason"] == "ä" * 1_000
+
+
 def test_each_kind_has_its_request() -> None:
     desk = Desk(SETTLED, SETTLED, SETTLED)
     one = lease()

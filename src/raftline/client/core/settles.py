@@ -20,6 +20,7 @@ from raftline.client.core.caller import Ask, Caller
 from raftline.client.core.ports import Reply
 from raftline.client.core.wire import read_body
 from raftline.model.errors import LeaseLost, RaftlineError, TimedOut
+from raftline.model.limits import REASON_CHARS_MAX
 
 FLYING_MAX = 2
 RANGES_MAX = 10_000  # in one request
@@ -170,7 +171,7 @@ class Settles:
         if verb == EXTEND:
             body["lease"] = delay_ms
         if reason:
-            body["reason"] = reason
+            body["reason"] = reason[:REASON_CHARS_MAX]
         path = f"/v1/topics/{topic}/partitions/{partition}/groups/{quote(group, safe='')}/settle"
         ask = Ask(
             method="POST",
