@@ -46,10 +46,10 @@ down: $(READY) ## stop the local cluster
 	@$(BIN)/raftline down --data-dir $(DATA_DIR)
 
 test: $(READY) ## run the test suite
-	$(BIN)/pytest -n $(WORKERS) -m 'not full'
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not full'
 
 test-full: $(READY) ## run the test suite with the long tests
-	$(BIN)/pytest -n $(WORKERS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 check: $(READY) ## lint, format, types, import contracts
 	$(BIN)/ruff check .
