@@ -19,7 +19,11 @@ from bench.load import REPLY_END, Connection, Load, LoadResult, LoadSpec, Meter
 
 OFFSET = b'"offset":'
 STORED = b'"error":null'
+READ_BYTES = 1 << 18
 BEHIND_MAX = 50_000  # requests without an answer, after which a rate is not held at all
+
+
+_shared = memoryview(bytearray(READ_BYTES))
 
 
 class JsonSpec(LoadSpec, kw_only=True):
@@ -51,9 +55,10 @@ class JsonConnection(Connection):
 
     def receive(self) -> int:
         """Return how many replies came. Raises where a message is refused."""
-        data = self.sock.recv(1 << 18)
-        if not data:
+        size = self.sock.recv_into(_shared)
+        if not size:
             raise SystemExit("the server hung up")
+        data = bytes(_shared[:size])
         self._parts.append(data)
         if data.rfind(REPLY_END) < 0 and len(data) > len(REPLY_END):
             if not self._parts[0].startswith(b"HTTP/1.1 200") and len(self._parts[0]) > 12:

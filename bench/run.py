@@ -3,7 +3,7 @@
     python -m bench.run [--quick] [--only NAME]... [--page FILE]
 
 Results: a table on standard output, .work/bench/result.json, and docs/BENCHMARKS.md after a full
-run. ``--quick`` takes less than a minute and judges nothing: it shows that the harness works.
+run. ``--quick`` takes about two minutes and judges nothing: it shows that the harness works.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def measure(work: Path, names: list[str], *, quick: bool) -> Report:
 
 def _parse(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.run", description="Measure Raftline.")
-    parser.add_argument("--quick", action="store_true", help="under a minute, judges nothing")
+    parser.add_argument("--quick", action="store_true", help="about two minutes, judges nothing")
     parser.add_argument("--only", action="append", choices=list(SCENARIOS), help="repeatable")
     parser.add_argument("--work", default=str(WORK), help="where data and results go")
     parser.add_argument("--page", default="", help="write the Markdown page here")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from raftline.telemetry.spans import Spans
 
 EXCHANGE_BYTES = 512  # what a request weighs besides its body
+SMALL_BYTES = len(replies.OK_JSON_HEADS)  # a reply below this has a head that is made already
 JOIN_BYTES_MAX = 64 << 10
 UNSENT_BYTES_HIGH = 1 << 20
 LAST_BYTES_MAX = 1 << 10  # of a head that is kept for comparison
@@ -102,7 +103,14 @@ class Exchange:
 
     def json(self, body: Any, status: int = 200) -> None:
         """Answer with a value as JSON."""
-        self.send(msgspec.json.encode(body), status)
+        self.json_bytes(msgspec.json.encode(body), status)
+
+    def json_bytes(self, body: bytes, status: int = 200) -> None:
+        """Answer with JSON that is encoded already; the usual small reply is one piece."""
+        if status != 200 or len(body) >= SMALL_BYTES or self.close or self.known.head_only:
+            self.send(body, status)
+        else:
+            self.finish(replies.OK_JSON_HEADS[len(body)] + body)
 
     def empty(self) -> None:
         """Answer that there is nothing (204)."""

@@ -150,7 +150,7 @@ class PlainPublication:
             for group, answer in zip(self._groups, answers, strict=True):
                 for slot, text in zip(group[1], self._texts(group, answer), strict=True):
                     texts[slot] = text
-        self._exchange.send(f'{{"results":[{",".join(texts)}]}}'.encode())
+        self._exchange.json_bytes(f'{{"results":[{",".join(texts)}]}}'.encode())
 
     def _texts(self, group: tuple[int, Sequence[int]], answer: Answer) -> list[str]:
         """Return the results of stored messages as JSON: what ``Result`` would become."""
