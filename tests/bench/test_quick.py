@@ -52,7 +52,9 @@ def test_every_scenario_runs_and_leaves_nothing_behind(tmp_path):
     report = msgspec.json.decode((tmp_path / "result.json").read_bytes(), type=Report)
     for section in SECTIONS:
         assert [f for f in report.figures if f.section.startswith(section)], section
-    assert all(figure.value > 0 for figure in report.figures)
+    # What traces cost is a difference of two short runs: it may come out below nothing.
+    measured = [f for f in report.figures if f.name != "cost of traces"]
+    assert [f.name for f in measured if f.value <= 0] == []
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
     assert not _processes_that_name(str(tmp_path))
 
