@@ -26,7 +26,7 @@ def workers(work: Path, *, quick: bool) -> list[Figure]:
         with running(work / f"workers-{nodes}", nodes) as cluster:
             cluster.create(TOPIC)
             for form, goal in (("pipelined", pipelined), ("blocking", blocking)):
-                expected = (250_000 if form == "pipelined" else 40_000) * seconds / 2
+                expected = (250_000 if form == "pipelined" else 20_000) * (seconds + 0.5)
                 fill(cluster, int(expected))
                 found += _rows(cluster, nodes, form, seconds, goal)
             if not cluster.verify():

@@ -38,6 +38,7 @@ SECTIONS = (
 )
 
 
+@pytest.mark.timeout(1_000)
 def test_every_scenario_runs_and_leaves_nothing_behind(tmp_path):
     """Acked appends are counted against the log and replicas compared by the harness itself."""
     done = subprocess.run(
@@ -45,7 +46,7 @@ def test_every_scenario_runs_and_leaves_nothing_behind(tmp_path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -49,12 +49,13 @@ def type_in(rig: Rig, commands: list[tuple[str, int]], folder: Path) -> None:
     done = subprocess.run(
         ["/bin/bash", "-c", "\n".join(lines)],
         env={**os.environ, "PATH": path, "RAFTLINE_SERVER": servers},
-        capture_output=True, text=True, check=False, cwd=folder, timeout=280,
+        capture_output=True, text=True, check=False, cwd=folder, timeout=580,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("page", "least"), [("docs/guides/command-line.md", 40), ("README.md", 5)])
 def test_a_page_can_be_typed_from_top_to_bottom(
     rig: Rig, tmp_path: Path, page: str, least: int
