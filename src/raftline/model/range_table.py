@@ -17,10 +17,11 @@ changed (its ``version`` is older than the table's), so the loop pays a few micr
 """
 
 import struct
-import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+
+from raftline.model.numbers import pack_numbers, unpack_numbers
 
 CHUNK_ROWS = 512
 _SMALL_ROWS = CHUNK_ROWS // 8  # a chunk that shrinks below looks for company
@@ -161,8 +162,8 @@ class RangeTable:
         self._version += 1
 
         def pieces() -> "list[bytes]":
-            starts = [_packed(chunk.starts) for chunk in chunks]
-            return [head, *starts, *[_packed(chunk.cells) for chunk in chunks]]
+            starts = [pack_numbers(chunk.starts) for chunk in chunks]
+            return [head, *starts, *[pack_numbers(chunk.cells) for chunk in chunks]]
 
         return pieces
 
@@ -171,8 +172,8 @@ class RangeTable:
         columns, rows = _HEAD.unpack_from(data)
         assert columns == self._width - 1, columns
         assert len(data) == self.frozen_bytes(columns, rows), len(data)
-        starts = _unpacked(memoryview(data)[_HEAD.size : _HEAD.size + rows * 8])
-        cells = _unpacked(memoryview(data)[_HEAD.size + rows * 8 :])
+        starts = unpack_numbers(memoryview(data)[_HEAD.size : _HEAD.size + rows * 8])
+        cells = unpack_numbers(memoryview(data)[_HEAD.size + rows * 8 :])
         self.clear()
         for at in range(0, rows, CHUNK_ROWS):
             own = cells[at * self._width : (at + CHUNK_ROWS) * self._width]
@@ -374,18 +375,3 @@ class RangeTable:
         del chunk.starts[row:], chunk.cells[row * width :]
         self._chunks.insert(at + 1, right)
         self._firsts.insert(at + 1, right.starts[0])
-
-
-def _packed(values: "array[int]") -> bytes:
-    if sys.byteorder == "big":
-        values = values[:]
-        values.byteswap()
-    return values.tobytes()
-
-
-def _unpacked(data: memoryview) -> "array[int]":
-    values = array("q")
-    values.frombytes(data)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values

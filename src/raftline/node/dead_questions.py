@@ -15,20 +15,17 @@ each under ``words``::
 A partition whose topic has another uuid than the letter says is another topic: ``unknown_topic``.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from raftline.machines.delivery.commands import Forget, Revive
 from raftline.machines.delivery.group import WorkGroup
-from raftline.machines.delivery.outcomes import Outcome
 from raftline.machines.delivery.rows import DEAD, DYING, generation_of, state_of
-from raftline.machines.machine import Refused
-from raftline.model.errors import InvalidArgument, RaftlineError, UnknownGroup, UnknownTopic
+from raftline.model.errors import InvalidArgument, UnknownGroup, UnknownTopic
 from raftline.model.intervals import IntervalSet
 from raftline.node.partition import PartitionHost
-from raftline.node.questions import Arguments, Done
+from raftline.node.questions import Arguments, Done, answering
 
 if TYPE_CHECKING:
     from raftline.node.node import Node
@@ -72,18 +69,8 @@ class DeadQuestions:
             done({"words": words})
             return
 
-        def applied(outcomes: Sequence[Outcome] | RaftlineError) -> None:
-            if isinstance(outcomes, RaftlineError):
-                done(outcomes)
-            elif isinstance(outcomes[0], Refused):
-                done(outcomes[0].error())
-            else:
-                done({"words": words})
-
-        replica = host.replica
-        assert replica is not None
         deadline = self._node.clock.mono_ms() + timeout_ms
-        self._node.desks.of(replica).collect([command], deadline, timeout_ms, applied)
+        host.deliver([command], deadline, timeout_ms, answering({"words": words}, done))
 
     def _words(self, host: PartitionHost, asked: Arguments) -> tuple[list[str], list[int]]:
         """Return a word for each row, and the flat ranges of those that are dead."""

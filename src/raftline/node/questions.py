@@ -8,11 +8,13 @@ are repeated when an answer got lost.
 Costs: a round to a majority each. What is paid per batch has calls of its own (calls.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from raftline.machines.delivery.outcomes import Outcome
+from raftline.machines.machine import Refused
 from raftline.model.errors import InvalidArgument, RaftlineError
 from raftline.node.partition import PartitionHost
 from raftline.node.remote import VERB_ASK, Reply
@@ -117,6 +119,20 @@ class Questions:
                 answer(refusal)
 
         replica.read_index(confirmed)
+
+
+def answering(answer: Arguments, done: Done) -> Callable[[Sequence[Outcome] | RaftlineError], None]:
+    """Return who hears of one delivery command: ``done`` with ``answer``, or why it was refused."""
+
+    def applied(outcomes: Sequence[Outcome] | RaftlineError) -> None:
+        if isinstance(outcomes, RaftlineError):
+            done(outcomes)
+        elif isinstance(outcomes[0], Refused):
+            done(outcomes[0].error())
+        else:
+            done(answer)
+
+    return applied
 
 
 _pack = msgspec.msgpack.encode

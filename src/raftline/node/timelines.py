@@ -12,7 +12,6 @@ import msgspec
 
 from raftline.machines.delivery.rows import STATES, state_of
 from raftline.machines.partition.commands import SetTrace
-from raftline.model.batch import split_batches
 from raftline.model.errors import (
     OffsetOutOfRange,
     RaftlineError,
@@ -21,7 +20,7 @@ from raftline.model.errors import (
 )
 from raftline.model.ids import ReplicaId, node_of
 from raftline.model.intervals import IntervalSet
-from raftline.model.records import open_batch
+from raftline.model.records import open_batches
 from raftline.model.trace import (
     CalledOff,
     Died,
@@ -219,12 +218,10 @@ class _Scan:
             return
         piece = b"".join(buffers)
         self._left -= len(piece)
-        view = memoryview(piece)
-        for start, length in split_batches(piece):
-            for message in open_batch(view[start : start + length]):
-                self._at = message.offset + 1
-                if message.value is not None:
-                    self._each(decode_record(message.value))
+        for message in open_batches(piece):
+            self._at = message.offset + 1
+            if message.value is not None:
+                self._each(decode_record(message.value))
         self._next()
 
 
@@ -284,15 +281,13 @@ class _Look:
             return
         piece = b"".join(buffers)
         self._left -= len(piece)
-        view = memoryview(piece)
-        for start, length in split_batches(piece):
-            for message in open_batch(view[start : start + length]):
-                if message.offset < self._at:
-                    continue
-                if len(self._found) >= min(self._wanted.limit, FOUND_MAX):
-                    break
-                self._at = message.offset + 1
-                self._take(message.offset, message.timestamp_ms, message.key)
+        for message in open_batches(piece):
+            if message.offset < self._at:
+                continue
+            if len(self._found) >= min(self._wanted.limit, FOUND_MAX):
+                break
+            self._at = message.offset + 1
+            self._take(message.offset, message.timestamp_ms, message.key)
         self.start()
 
     def _take(self, offset: int, timestamp_ms: int, key: bytes | None) -> None:

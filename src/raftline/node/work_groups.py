@@ -4,16 +4,13 @@ A work group lives on every partition of its topic by itself; who wants to see o
 asks all of them.
 """
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from raftline.machines.delivery.commands import Command, DropGroup, OpenGroup, Reset
-from raftline.machines.delivery.outcomes import Outcome
 from raftline.machines.delivery.rows import DEAD, DYING, LEASED, READY, RESTING, STATES
-from raftline.machines.machine import Refused
-from raftline.model.errors import InvalidArgument, RaftlineError, UnknownGroup
+from raftline.model.errors import InvalidArgument, UnknownGroup
 from raftline.node.partition import PartitionHost
-from raftline.node.questions import Arguments, Done
+from raftline.node.questions import Arguments, Done, answering
 
 if TYPE_CHECKING:
     from raftline.machines.delivery.group import WorkGroup
@@ -89,21 +86,7 @@ class WorkGroupQuestions:
     def _propose(
         self, host: PartitionHost, command: Command, ms: int, answer: dict[str, Any], done: Done
     ) -> None:
-        host.deliver([command], self._clock.mono_ms() + ms, ms, _then(answer, done))
-
-
-def _then(
-    answer: dict[str, Any], done: Done
-) -> Callable[[Sequence[Outcome] | RaftlineError], None]:
-    def applied(outcomes: Sequence[Outcome] | RaftlineError) -> None:
-        if isinstance(outcomes, RaftlineError):
-            done(outcomes)
-        elif isinstance(outcomes[0], Refused):
-            done(outcomes[0].error())
-        else:
-            done(answer)
-
-    return applied
+        host.deliver([command], self._clock.mono_ms() + ms, ms, answering(answer, done))
 
 
 def _group_of(host: PartitionHost, arguments: Arguments) -> "WorkGroup":

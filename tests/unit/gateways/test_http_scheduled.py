@@ -167,3 +167,9 @@ def test_stats() -> None:
     assert reply.json["waiting"] == 6
     assert reply.json["next_deliverAt"] == "1970-01-01T00:00:05.000Z"
     assert [row["next_deliverAt"] for row in reply.json["partitions"]][1:] == [None, None]
+
+
+def test_a_place_with_a_number_beyond_all_bounds_is_no_place() -> None:
+    (answer,), _ = ask(page, ("GET", f"{DELAYED}?after=1.0.{'9' * 20}"))
+    assert answer.status == 400
+    assert answer.json["error"]["code"] == "invalid_argument"

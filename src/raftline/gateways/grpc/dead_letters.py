@@ -8,31 +8,18 @@ from raftline.gateways.grpc.bounds import bounded
 from raftline.gateways.grpc.calling import Call, answer_of
 from raftline.gateways.grpc.generated.raftline.v1 import dead_letters_pb2 as pb
 from raftline.gateways.grpc.message_forms import to_message
+from raftline.gateways.letter_rows import PARTITION, Row
 from raftline.gateways.message_ids import message_id, parse_message_id
 from raftline.gateways.ports import Calls
-from raftline.model.dead_letter import Story
 from raftline.model.errors import InvalidArgument, OverLimit, UnknownMessage, UnknownTopic
 from raftline.model.limits import LETTERS_PER_CALL_MAX
-from raftline.model.message import Header, Message
+from raftline.model.message import Message
 from raftline.model.names import dead_letter_topic
 
 LIMIT_DEFAULT = 100
 RATE_MAX = 1_000_000
-PARTITION = 0
 SUFFIX = dead_letter_topic("")
 NONE: dict[str, Any] = {"letters": [], "next": -1, "matched": 0, "done": 0, "skipped": []}
-
-
-class Row(msgspec.Struct, frozen=True):
-    """One letter as the node tells it."""
-
-    offset: int
-    state: str
-    story: Story
-    key: bytes | None
-    value: bytes | None
-    headers: list[Header]
-    timestamp_ms: int
 
 
 class DeadLetterService:

@@ -11,13 +11,11 @@ from raftline.gateways.grpc.message_forms import to_message
 from raftline.gateways.message_ids import message_id, parse_any_id, waiting_id
 from raftline.gateways.moments import MOMENT_MS_MAX
 from raftline.gateways.ports import Calls
+from raftline.gateways.waiting_pages import after_in, parse_cursor
 from raftline.model.errors import InvalidArgument, UnknownMessage, UnknownPartition, UnknownTopic
-from raftline.model.limits import OFFSET_MAX
 from raftline.model.records import open_batch
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
-
-Cursor = tuple[int, int, int]  # due_ms, partition, number
 
 
 class ScheduledService:
@@ -32,12 +30,12 @@ class ScheduledService:
         """List waiting messages in the order in which they are due."""
         topic = request.topic
         limit = bounded("limit", request.limit, LIMIT_DEFAULT, 1, LIMIT_MAX)
-        after = _cursor(request.after)
+        after = parse_cursor(request.after) if request.after else None
         partitions = self._partitions(request)
         timeout_ms = call.timeout_ms
 
         def asking(partition: int) -> Callable[[Callable[[Any], None]], None]:
-            arguments: dict[str, object] = {"after": _after(after, partition), "limit": limit}
+            arguments: dict[str, object] = {"after": after_in(after, partition), "limit": limit}
             return lambda take: self._calls.ask(
                 topic, partition, "waiting.list", arguments, timeout_ms, take
             )
@@ -132,23 +130,3 @@ def _row(
         in_ms=max(0, due_ms - at_ms),
         priority=priority,
     )
-
-
-def _cursor(text: str) -> Cursor | None:
-    """Read where a page ended."""
-    if not text:
-        return None
-    parts = text.split(".")
-    if len(parts) != 3 or not all(p.isascii() and p.isdigit() and len(p) < 20 for p in parts):
-        raise InvalidArgument(f"after={text[:40]!r} is no place in the list", "use next of a page")
-    return int(parts[0]), int(parts[1]), int(parts[2])
-
-
-def _after(cursor: Cursor | None, partition: int) -> list[int] | None:
-    """Return behind which (due_ms, number) a partition goes on: the page was ordered by both."""
-    if cursor is None:
-        return None
-    due_ms, last_partition, number = cursor
-    if partition == last_partition:
-        return [due_ms, number]
-    return [due_ms, OFFSET_MAX if partition < last_partition else -1]

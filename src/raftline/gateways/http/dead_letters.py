@@ -16,10 +16,10 @@ from raftline.gateways.http.fields import Int
 from raftline.gateways.http.items import to_item
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
+from raftline.gateways.letter_rows import PARTITION, Row
 from raftline.gateways.message_ids import message_id, parse_message_id
 from raftline.gateways.moments import parse_moment_ms, show_moment
 from raftline.gateways.ports import Calls
-from raftline.model.dead_letter import Story
 from raftline.model.errors import (
     InvalidArgument,
     OverLimit,
@@ -28,12 +28,11 @@ from raftline.model.errors import (
     UnknownTopic,
 )
 from raftline.model.limits import LETTERS_PER_CALL_MAX
-from raftline.model.message import Header, Message
+from raftline.model.message import Message
 from raftline.model.names import dead_letter_topic
 
 LIMIT_DEFAULT = 100
 RATE_MAX = 1_000_000
-PARTITION = 0
 FORMS = ("plain", "envelope")
 EXAMPLE = '{"ids": ["orders.dlq.0.7"]}, {"all": true} or {"filter": {"reason": "REJECTED"}}'
 LIST_QUERY = "limit after group reason key from to state form"
@@ -59,18 +58,6 @@ class Work(msgspec.Struct, forbid_unknown_fields=True):
     dry_run: bool = False
     limit: Int = LETTERS_PER_CALL_MAX
     after: str | Int | None = None
-
-
-class Row(msgspec.Struct, frozen=True):
-    """One letter as the node tells it."""
-
-    offset: int
-    state: str
-    story: Story
-    key: bytes | None
-    value: bytes | None
-    headers: list[Header]
-    timestamp_ms: int
 
 
 class Listed(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ from raftline.gateways.http.topics import decode
 from raftline.gateways.message_ids import message_id, parse_any_id, waiting_id
 from raftline.gateways.moments import parse_moment_ms, show_moment
 from raftline.gateways.ports import Calls
+from raftline.gateways.waiting_pages import after_in, parse_cursor
 from raftline.model.errors import InvalidArgument, RaftlineError, UnknownMessage, UnknownTopic
 from raftline.model.limits import OFFSET_MAX
 from raftline.model.records import open_batch
@@ -69,7 +70,8 @@ class ScheduledRoutes:
         """List waiting messages in the order in which they are due."""
         topic = request.topic
         limit = request.number("limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
-        after = _cursor(request.query.get("after"))
+        text = request.query.get("after")
+        after = None if text is None else parse_cursor(text)
         partitions = self._partitions(request)
 
         def answer(replies: list[Any]) -> None:
@@ -92,7 +94,7 @@ class ScheduledRoutes:
             )
 
         def arguments(partition: int) -> dict[str, object]:
-            return {"after": _after(after, partition), "limit": limit}
+            return {"after": after_in(after, partition), "limit": limit}
 
         self._ask_all(exchange, request, partitions, "waiting.list", arguments, answer)
 
@@ -270,23 +272,3 @@ def _delay_ms(delay: str | int | None) -> int:
     if delay_ms < 0:
         raise InvalidArgument(f"a delay of {delay_ms} ms is in the past")
     return delay_ms
-
-
-def _cursor(text: str | None) -> tuple[int, int, int] | None:
-    """Read where a page ended: due_ms, partition, number."""
-    if text is None:
-        return None
-    parts = text.split(".")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise InvalidArgument(f"after={text[:40]!r} is no place in the list", "use next of a page")
-    return int(parts[0]), int(parts[1]), int(parts[2])
-
-
-def _after(cursor: tuple[int, int, int] | None, partition: int) -> list[int] | None:
-    """Return behind which (due_ms, number) a partition goes on: the page was ordered by both."""
-    if cursor is None:
-        return None
-    due_ms, last_partition, number = cursor
-    if partition == last_partition:
-        return [due_ms, number]
-    return [due_ms, OFFSET_MAX if partition < last_partition else -1]

@@ -14,7 +14,6 @@ priority are one range). Adding is at the end only. Looking up is O(log ranges) 
 each range returned, also for lane 0. Freezing copies one chunk a track.
 """
 
-import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ import msgspec
 from raftline.model.errors import NewerFormat
 from raftline.model.intervals import Range
 from raftline.model.limits import PRIORITY_MAX, PRIORITY_MIN
+from raftline.model.numbers import pack_numbers, unpack_numbers
 
 NORMAL = 0
 CHUNK_ROWS = 1024
@@ -124,7 +124,7 @@ class Lanes:
         if state.format > SNAPSHOT_FORMAT:
             raise NewerFormat("a snapshot of lanes", state.format, SNAPSHOT_FORMAT)
         for priority, starts, ends in state.tracks:
-            track = Track(_numbers(starts), _numbers(ends))
+            track = Track(unpack_numbers(starts), unpack_numbers(ends))
             if priority == NORMAL:
                 self._listed = track
             else:
@@ -255,23 +255,9 @@ class Track:
 
 
 def _join(chunks: list[Chunk]) -> tuple[bytes, bytes]:
-    return b"".join(_bytes(starts) for starts, _ in chunks), b"".join(
-        _bytes(ends) for _, ends in chunks
+    return b"".join(pack_numbers(starts) for starts, _ in chunks), b"".join(
+        pack_numbers(ends) for _, ends in chunks
     )
-
-
-def _bytes(numbers: "array[int]") -> bytes:
-    if sys.byteorder == "big":
-        numbers = numbers[:]
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
-def _numbers(data: bytes) -> "array[int]":
-    numbers = array("q", data)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
 
 
 _decoder = msgspec.msgpack.Decoder(LanesState)

@@ -20,7 +20,6 @@ Costs: 32 bytes a row, about 130 more in the map; about 1 us to look up and add 
 split by the first byte of the hash, so that no single growth of it holds up the loop.
 """
 
-import sys
 from array import array
 from collections.abc import Callable, Sequence
 
@@ -29,6 +28,7 @@ import msgspec
 from raftline.machines.partition.side_car import HASH_BYTES, DedupKey
 from raftline.model.errors import DuplicateKey, NewerFormat, OverLimit, RaftlineError
 from raftline.model.limits import DEDUP_EXPIRE_PER_APPLY, DEDUP_KEYS_MAX
+from raftline.model.numbers import pack_numbers, unpack_numbers
 
 CHUNK_ROWS = 4096
 SNAPSHOT_FORMAT = 1
@@ -160,8 +160,8 @@ class Dedup:
             state = DedupState(
                 SNAPSHOT_FORMAT,
                 b"".join([chunk.hashes for chunk in chunks])[skip * HASH_BYTES :],
-                b"".join([_bytes(chunk.firsts) for chunk in chunks])[skip * 8 :],
-                b"".join([_bytes(chunk.untils) for chunk in chunks])[skip * 8 :],
+                b"".join([pack_numbers(chunk.firsts) for chunk in chunks])[skip * 8 :],
+                b"".join([pack_numbers(chunk.untils) for chunk in chunks])[skip * 8 :],
             )
             return msgspec.msgpack.encode(state)
 
@@ -179,7 +179,8 @@ class Dedup:
         state = _decoder.decode(data)
         if state.format > SNAPSHOT_FORMAT:
             raise NewerFormat("a snapshot of dedup keys", state.format, SNAPSHOT_FORMAT)
-        hashes, firsts, untils = state.hashes, _numbers(state.firsts), _numbers(state.untils)
+        hashes = state.hashes
+        firsts, untils = unpack_numbers(state.firsts), unpack_numbers(state.untils)
         for row, (first, until_ms) in enumerate(zip(firsts, untils, strict=True)):
             self.add(hashes[row * HASH_BYTES : (row + 1) * HASH_BYTES], first, until_ms)
 
@@ -197,20 +198,6 @@ class Dedup:
         sizes = [len(chunk.firsts) for chunk in self._chunks]
         assert sum(sizes) == self._end - self._dropped * CHUNK_ROWS
         assert all(size == CHUNK_ROWS for size in sizes[:-1])
-
-
-def _bytes(numbers: "array[int]") -> bytes:
-    if sys.byteorder == "big":
-        numbers = numbers[:]
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
-def _numbers(data: bytes) -> "array[int]":
-    numbers = array("q", data)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
 
 
 _decoder = msgspec.msgpack.Decoder(DedupState)
