@@ -36,7 +36,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 lock: $(READY) ## write requirements.lock anew from pyproject.toml
-	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --quiet --output-file requirements.lock
 
 up: $(READY) ## start a local cluster (NODES=3) in ./raftline-data; Ctrl-C stops it
@@ -45,11 +45,14 @@ up: $(READY) ## start a local cluster (NODES=3) in ./raftline-data; Ctrl-C stops
 down: $(READY) ## stop the local cluster
 	@$(BIN)/raftline down --data-dir $(DATA_DIR)
 
+# Tests on Spark share one session, so they run after the others in a process of their own.
 test: $(READY) ## run the test suite
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not full'
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not full and not spark'
+	$(BIN)/pytest -m 'spark and not full'
 
 test-full: $(READY) ## run the test suite with the long tests
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not spark'
+	$(BIN)/pytest -m spark
 
 check: $(READY) ## lint, format, types, import contracts
 	$(BIN)/ruff check .

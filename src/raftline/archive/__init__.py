@@ -1,0 +1,1 @@
+"""Messages kept as Parquet files: layout, manifest, writing and reading. Needs no JVM."""

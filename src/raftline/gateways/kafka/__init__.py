@@ -1,0 +1,1 @@
+"""The Kafka protocol: unmodified Kafka clients on a node."""

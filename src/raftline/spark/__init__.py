@@ -1,0 +1,1 @@
+"""Raftline in Spark: a data source for `format("raftline")`."""
