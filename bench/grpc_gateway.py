@@ -17,9 +17,9 @@ import uvloop
 
 from bench.cluster import BenchCluster
 from bench.processes import cpu_ns
-from raftline.gateways.grpc.generated.raftline.v1 import deliveries_pb2 as deliveries
-from raftline.gateways.grpc.generated.raftline.v1 import messages_pb2 as pb
 from raftline.model.records import seal_batch
+from raftline.wire.proto.raftline.v1 import deliveries_pb2 as deliveries
+from raftline.wire.proto.raftline.v1 import messages_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -14,8 +14,8 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).parent.parent
 PROTO = ROOT / "proto"
-GENERATED = ROOT / "src" / "raftline" / "gateways" / "grpc" / "generated"
-PACKAGE = "raftline.gateways.grpc.generated"
+GENERATED = ROOT / "src" / "raftline" / "wire" / "proto"
+PACKAGE = "raftline.wire.proto"
 IMPORT = re.compile(r"^from (\w+)\.v1 import (\w+_pb2)", re.MULTILINE)
 
 

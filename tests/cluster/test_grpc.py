@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from raftline.gateways.grpc.generated.queue.v1 import queue_pb2
-from raftline.gateways.grpc.generated.raftline.v1 import admin_pb2, deliveries_pb2, messages_pb2
+from raftline.wire.proto.queue.v1 import queue_pb2
+from raftline.wire.proto.raftline.v1 import admin_pb2, deliveries_pb2, messages_pb2
 from tests.cluster.conftest import MakeRig
 from tests.cluster.rig import Rig, wait_for
 from tests.unit.gateways.grpc_rig import Stubs

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 
 from raftline.gateways.grpc.calling import CODE_KEY
-from raftline.gateways.grpc.generated.raftline.v1 import (
+from raftline.wire.proto.raftline.v1 import (
     admin_pb2,
     dead_letters_pb2,
     deliveries_pb2,

@@ -15,8 +15,13 @@ from google.protobuf.message_factory import GetMessageClass
 from raftline.config.settings import ListenSettings, NodeSettings, Settings
 from raftline.gateways.grpc.calling import ERROR_KEY
 from raftline.gateways.grpc.gateway import GrpcGateway
-from raftline.gateways.grpc.generated.queue.v1 import queue_pb2
-from raftline.gateways.grpc.generated.raftline.v1 import (
+from raftline.node.clock import LoopClock
+from raftline.node.lanes import ThreadLane
+from raftline.node.node import Node
+from raftline.storage.os_disk import OsDisk
+from raftline.transport.tcp import TcpNetwork
+from raftline.wire.proto.queue.v1 import queue_pb2
+from raftline.wire.proto.raftline.v1 import (
     admin_pb2,
     dead_letters_pb2,
     deliveries_pb2,
@@ -25,11 +30,6 @@ from raftline.gateways.grpc.generated.raftline.v1 import (
     messages_pb2,
     scheduled_pb2,
 )
-from raftline.node.clock import LoopClock
-from raftline.node.lanes import ThreadLane
-from raftline.node.node import Node
-from raftline.storage.os_disk import OsDisk
-from raftline.transport.tcp import TcpNetwork
 from tests.unit.gateways.little_node import LittleNode
 from tests.unit.transport.free_port import bind_free
 

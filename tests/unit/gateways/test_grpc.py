@@ -23,12 +23,12 @@ from raftline.gateways.grpc.calling import (
     status_of,
 )
 from raftline.gateways.grpc.gateway import GrpcGateway
-from raftline.gateways.grpc.generated.raftline.v1 import admin_pb2, deliveries_pb2
-from raftline.gateways.grpc.generated.raftline.v1 import messages_pb2 as pb
-from raftline.gateways.grpc.generated.raftline.v1.errors_pb2 import Error, StatusDetails
 from raftline.gateways.grpc.registry import method_name
 from raftline.model.errors import ERRORS, RaftlineError, TimedOut, UnknownTopic
 from raftline.model.records import open_batches, seal_batch
+from raftline.wire.proto.raftline.v1 import admin_pb2, deliveries_pb2
+from raftline.wire.proto.raftline.v1 import messages_pb2 as pb
+from raftline.wire.proto.raftline.v1.errors_pb2 import Error, StatusDetails
 from tests.unit.gateways.grpc_rig import Rig, Stubs, refusal, serve, serve_little
 from tests.unit.gateways.little_node import LittleNode
 

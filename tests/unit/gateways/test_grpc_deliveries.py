@@ -6,10 +6,10 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from raftline.gateways.grpc.generated.raftline.v1 import deliveries_pb2 as pb
-from raftline.gateways.grpc.generated.raftline.v1 import groups_pb2
-from raftline.gateways.grpc.generated.raftline.v1.messages_pb2 import FORM_BATCHES
 from raftline.model.records import open_batches
+from raftline.wire.proto.raftline.v1 import deliveries_pb2 as pb
+from raftline.wire.proto.raftline.v1 import groups_pb2
+from raftline.wire.proto.raftline.v1.messages_pb2 import FORM_BATCHES
 from tests.unit.gateways.grpc_rig import Rig, refusal, serve
 
 

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
-from raftline.gateways.grpc.generated.raftline.v1 import admin_pb2, messages_pb2
-from raftline.gateways.grpc.generated.raftline.v1 import dead_letters_pb2 as letters_pb
-from raftline.gateways.grpc.generated.raftline.v1 import groups_pb2 as pb
-from raftline.gateways.grpc.generated.raftline.v1 import scheduled_pb2 as scheduled
+from raftline.wire.proto.raftline.v1 import admin_pb2, messages_pb2
+from raftline.wire.proto.raftline.v1 import dead_letters_pb2 as letters_pb
+from raftline.wire.proto.raftline.v1 import groups_pb2 as pb
+from raftline.wire.proto.raftline.v1 import scheduled_pb2 as scheduled
 from tests.unit.gateways.grpc_rig import Rig, refusal, serve
 
 GROUP = "billing"

@@ -6,8 +6,8 @@ from typing import Any
 
 import grpc.aio
 
-from raftline.gateways.grpc.generated.queue.v1 import queue_pb2 as pb
-from raftline.gateways.grpc.generated.raftline.v1 import groups_pb2
+from raftline.wire.proto.queue.v1 import queue_pb2 as pb
+from raftline.wire.proto.raftline.v1 import groups_pb2
 from tests.unit.gateways.grpc_rig import Rig, refusal, serve
 
 

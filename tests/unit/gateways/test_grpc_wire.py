@@ -6,8 +6,8 @@ from typing import Any
 
 import grpc.aio
 
-from raftline.gateways.grpc.generated.raftline.v1 import messages_pb2 as pb
 from raftline.gateways.grpc.registry import Arrived
+from raftline.wire.proto.raftline.v1 import messages_pb2 as pb
 from tests.unit.gateways.grpc_rig import FILES, Rig, Stubs, refusal, serve, serve_little
 from tests.unit.gateways.little_node import LittleNode
 

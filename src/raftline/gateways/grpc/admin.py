@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from raftline.gateways.grpc.calling import Call, answer_of
-from raftline.gateways.grpc.generated.raftline.v1 import admin_pb2 as pb
 from raftline.gateways.ports import Calls
 from raftline.gateways.publication import check_partition
 from raftline.model.calls import NodeRow, PartitionRow, TopicRow, Verified
 from raftline.model.errors import InvalidArgument, UnknownTopic
+from raftline.wire.proto.raftline.v1 import admin_pb2 as pb
 
 Value = str | int | bool
 

@@ -14,11 +14,11 @@ import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 from raftline.gateways.error_table import row_of
-from raftline.gateways.grpc.generated.raftline.v1.errors_pb2 import Error, StatusDetails
 from raftline.gateways.trace_context import PARENT, STATE, parse_context
 from raftline.model.errors import ERRORS, Internal, RaftlineError
 from raftline.model.limits import WAIT_MS_MAX
 from raftline.model.message import Header
+from raftline.wire.proto.raftline.v1.errors_pb2 import Error, StatusDetails
 
 CODE_KEY, ERROR_KEY, DETAILS_KEY = "raftline-code", "raftline-error-bin", "grpc-status-details-bin"
 DETAILS_CHARS_MAX = 2_000  # of the status text; the whole is in ERROR_KEY up to as much again

@@ -6,7 +6,6 @@ import msgspec
 
 from raftline.gateways.grpc.bounds import bounded
 from raftline.gateways.grpc.calling import Call, answer_of
-from raftline.gateways.grpc.generated.raftline.v1 import dead_letters_pb2 as pb
 from raftline.gateways.grpc.message_forms import to_message
 from raftline.gateways.letter_rows import PARTITION, Row
 from raftline.gateways.message_ids import message_id, parse_message_id
@@ -15,6 +14,7 @@ from raftline.model.errors import InvalidArgument, OverLimit, UnknownMessage, Un
 from raftline.model.limits import LETTERS_PER_CALL_MAX
 from raftline.model.message import Message
 from raftline.model.names import dead_letter_topic
+from raftline.wire.proto.raftline.v1 import dead_letters_pb2 as pb
 
 LIMIT_DEFAULT = 100
 RATE_MAX = 1_000_000

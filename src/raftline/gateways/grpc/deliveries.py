@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 
 from raftline.gateways.grpc.bounds import bounded
 from raftline.gateways.grpc.calling import Call, unwrap
-from raftline.gateways.grpc.generated.raftline.v1 import deliveries_pb2 as pb
 from raftline.gateways.grpc.leasing import Leasing
 from raftline.gateways.grpc.receive_stream import ReceiveStream
 from raftline.gateways.grpc.registry import Send
@@ -12,6 +11,7 @@ from raftline.gateways.grpc.settling import Settling, ranges_reply, settle_reply
 from raftline.gateways.ports import Calls
 from raftline.model.limits import WAIT_MS_MAX
 from raftline.node.ports import Clock
+from raftline.wire.proto.raftline.v1 import deliveries_pb2 as pb
 
 COUNT_DEFAULT = 10
 REPLY_MS = 100  # of a caller's deadline kept for the way back

@@ -15,15 +15,6 @@ from raftline.config.settings import Settings
 from raftline.gateways.grpc.admin import AdminService
 from raftline.gateways.grpc.dead_letters import DeadLetterService
 from raftline.gateways.grpc.deliveries import DeliveryService
-from raftline.gateways.grpc.generated.queue.v1 import queue_pb2
-from raftline.gateways.grpc.generated.raftline.v1 import (
-    admin_pb2,
-    dead_letters_pb2,
-    deliveries_pb2,
-    groups_pb2,
-    messages_pb2,
-    scheduled_pb2,
-)
 from raftline.gateways.grpc.groups import GroupService
 from raftline.gateways.grpc.health import HealthService
 from raftline.gateways.grpc.messages import MessageService
@@ -34,6 +25,15 @@ from raftline.gateways.ports import Calls
 from raftline.gateways.topic_finder import TopicFinder
 from raftline.node.ports import Clock
 from raftline.telemetry.log import LogEvent
+from raftline.wire.proto.queue.v1 import queue_pb2
+from raftline.wire.proto.raftline.v1 import (
+    admin_pb2,
+    dead_letters_pb2,
+    deliveries_pb2,
+    groups_pb2,
+    messages_pb2,
+    scheduled_pb2,
+)
 
 MESSAGE_SLACK_BYTES = 1 << 20  # what a request or a reply weighs besides its batches
 METADATA_BYTES_MAX = 16 << 10

@@ -7,7 +7,6 @@ from raftline.gateways.group_reports import GroupReports
 from raftline.gateways.group_resets import EARLIEST, LATEST, GroupResets, ResetWish, Target
 from raftline.gateways.grpc.bounds import bounded
 from raftline.gateways.grpc.calling import Call, answer_of
-from raftline.gateways.grpc.generated.raftline.v1 import groups_pb2 as pb
 from raftline.gateways.grpc.message_forms import to_message
 from raftline.gateways.polls import Poll, PolledMessages, PollWish
 from raftline.gateways.ports import Calls
@@ -36,6 +35,7 @@ from raftline.model.limits import (
     WAIT_MS_MAX,
 )
 from raftline.node.ports import Clock
+from raftline.wire.proto.raftline.v1 import groups_pb2 as pb
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 10_000
 REPLY_MS = 100  # of a caller's deadline kept for the way back

@@ -6,8 +6,6 @@ import msgspec
 
 from raftline.gateways.grpc.bounds import bounded, short
 from raftline.gateways.grpc.calling import new_answer, settle, unwrap
-from raftline.gateways.grpc.generated.raftline.v1 import deliveries_pb2 as pb
-from raftline.gateways.grpc.generated.raftline.v1.messages_pb2 import FORM_BATCHES
 from raftline.gateways.grpc.message_forms import to_message
 from raftline.gateways.lease_tokens import LeaseToken, encode_token
 from raftline.gateways.opened import OpenedBatches
@@ -25,6 +23,8 @@ from raftline.model.limits import (
     TIMEOUT_MS_DEFAULT,
 )
 from raftline.model.names import check_group_name
+from raftline.wire.proto.raftline.v1 import deliveries_pb2 as pb
+from raftline.wire.proto.raftline.v1.messages_pb2 import FORM_BATCHES
 
 
 class ReceiveWish(msgspec.Struct, frozen=True):

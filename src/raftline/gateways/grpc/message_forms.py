@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from raftline.gateways.grpc.generated.raftline.v1 import messages_pb2 as pb
 from raftline.gateways.message_ids import message_id
 from raftline.gateways.new_messages import ID_HEADER, PRIORITY_HEADER
 from raftline.model.batch import split_batches
 from raftline.model.message import Message
 from raftline.model.records import open_batch
+from raftline.wire.proto.raftline.v1 import messages_pb2 as pb
 
 PRIORITY_BYTES_MAX = 4
 

@@ -17,7 +17,6 @@ from raftline.gateways.grpc.calling import (
     settle,
     unwrap,
 )
-from raftline.gateways.grpc.generated.raftline.v1 import messages_pb2 as pb
 from raftline.gateways.grpc.message_forms import open_from, to_message
 from raftline.gateways.grpc.pipeline import run_in_order
 from raftline.gateways.grpc.registry import Send
@@ -42,6 +41,7 @@ from raftline.model.limits import OFFSET_MAX, PRODUCER_NAME_CHARS_MAX, READ_BYTE
 from raftline.model.message import Header, NewMessage
 from raftline.model.priorities import parse_priority
 from raftline.node.ports import Clock
+from raftline.wire.proto.raftline.v1 import messages_pb2 as pb
 
 if TYPE_CHECKING:
     import asyncio

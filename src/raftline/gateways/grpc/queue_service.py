@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from raftline.gateways.grpc.calling import Call, answer_of
-from raftline.gateways.grpc.generated.queue.v1 import queue_pb2 as pb
-from raftline.gateways.grpc.generated.types.v1 import types_pb2 as types
 from raftline.gateways.grpc.registry import Send
 from raftline.gateways.new_messages import check_key
 from raftline.gateways.ports import Calls
@@ -30,6 +28,8 @@ from raftline.model.errors import InvalidArgument, NotReady, UnknownTopic
 from raftline.model.limits import PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
 from raftline.model.records import seal_batch
 from raftline.node.ports import Clock
+from raftline.wire.proto.queue.v1 import queue_pb2 as pb
+from raftline.wire.proto.types.v1 import types_pb2 as types
 
 if TYPE_CHECKING:
     from raftline.model.groups import GroupView

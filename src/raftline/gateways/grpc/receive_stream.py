@@ -22,7 +22,6 @@ from typing import Any
 
 from raftline.gateways.grpc.bounds import bounded
 from raftline.gateways.grpc.calling import Call, error_message, new_answer, settle, unwrap
-from raftline.gateways.grpc.generated.raftline.v1 import deliveries_pb2 as pb
 from raftline.gateways.grpc.leasing import Leasing, ReceiveWish
 from raftline.gateways.grpc.pipeline import together
 from raftline.gateways.grpc.registry import Send
@@ -31,6 +30,7 @@ from raftline.machines.delivery.commands import EXTEND
 from raftline.model.calls import Received
 from raftline.model.errors import InvalidArgument, RaftlineError, ShuttingDown
 from raftline.node.ports import Clock
+from raftline.wire.proto.raftline.v1 import deliveries_pb2 as pb
 
 COUNT_DEFAULT = 100  # of one reply
 WINDOW_MAX = 100_000

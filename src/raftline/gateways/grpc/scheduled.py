@@ -6,7 +6,6 @@ from typing import Any
 from raftline.gateways.fan import Fan
 from raftline.gateways.grpc.bounds import bounded
 from raftline.gateways.grpc.calling import Call, answer_of, unwrap
-from raftline.gateways.grpc.generated.raftline.v1 import scheduled_pb2 as pb
 from raftline.gateways.grpc.message_forms import to_message
 from raftline.gateways.message_ids import message_id, parse_any_id, waiting_id
 from raftline.gateways.moments import MOMENT_MS_MAX
@@ -14,6 +13,7 @@ from raftline.gateways.ports import Calls
 from raftline.gateways.waiting_pages import after_in, parse_cursor
 from raftline.model.errors import InvalidArgument, UnknownMessage, UnknownPartition, UnknownTopic
 from raftline.model.records import open_batch
+from raftline.wire.proto.raftline.v1 import scheduled_pb2 as pb
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
 

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 from raftline.gateways.grpc.bounds import counted, short
 from raftline.gateways.grpc.calling import error_message, new_answer, settle
-from raftline.gateways.grpc.generated.raftline.v1 import deliveries_pb2 as pb
 from raftline.gateways.lease_tokens import decode_token
 from raftline.gateways.ports import Calls
 from raftline.gateways.publication import check_partition
@@ -19,6 +18,7 @@ from raftline.model.limits import (
     OFFSET_MAX,
     REASON_CHARS_MAX,
 )
+from raftline.wire.proto.raftline.v1 import deliveries_pb2 as pb
 
 if TYPE_CHECKING:
     import asyncio

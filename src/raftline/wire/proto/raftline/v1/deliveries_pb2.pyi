@@ -1,5 +1,5 @@
-from raftline.gateways.grpc.generated.raftline.v1 import errors_pb2 as _errors_pb2
-from raftline.gateways.grpc.generated.raftline.v1 import messages_pb2 as _messages_pb2
+from raftline.wire.proto.raftline.v1 import errors_pb2 as _errors_pb2
+from raftline.wire.proto.raftline.v1 import messages_pb2 as _messages_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor

@@ -1,4 +1,4 @@
-from raftline.gateways.grpc.generated.raftline.v1 import messages_pb2 as _messages_pb2
+from raftline.wire.proto.raftline.v1 import messages_pb2 as _messages_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
