@@ -11,7 +11,7 @@ TESTDATA ?= ../shared/reference/raft-testdata
 
 .DEFAULT_GOAL := help
 .PHONY: help venv lock up down test test-full check format docs conformance sim chaos bench bench-peers \
-	proto build clean
+	proto build docker-build clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -87,6 +87,10 @@ proto: $(READY) ## make the code of proto/ anew
 
 build: $(READY) ## build the wheel and the source archive into dist/
 	$(BIN)/uv build --no-build-isolation --python $(BIN)/python --out-dir dist
+
+docker-build: ## build the image raftline:latest (needs Docker)
+	@command -v docker >/dev/null || { echo "Docker is not installed; without it: pip install ."; exit 1; }
+	docker build -f deploy/Dockerfile -t raftline:latest .
 
 clean: ## remove everything that was built or set up here (not your data)
 	rm -rf .venv dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
