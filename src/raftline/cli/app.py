@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from raftline import __version__
-from raftline.cli import cluster, dlq, exits, group, message, scheduled, task, topic
+from raftline.cli import cluster, dlq, exits, group, message, pipeline, scheduled, task, topic
 from raftline.cli.bench import bench
 from raftline.cli.consume import consume
 from raftline.cli.flags import GLOBAL_VALUES, globals_first, one_form
@@ -25,7 +25,6 @@ DEBUG_VARIABLE = "RAFTLINE_DEBUG"
 COMPLETE_VARIABLE = "_RAFTLINE_COMPLETE"  # a shell asks what could come next
 LATER = {
     "chaos": "kills and cuts of a whole cluster are run by `make chaos` for now",
-    "pipeline": "the archive of old messages is not built yet",
 }
 
 app = typer.Typer(
@@ -36,7 +35,7 @@ app = typer.Typer(
 )
 for command in (up, down, produce, consume, trace, worker, bench):
     app.command()(command)
-for part in (topic, group, message, scheduled, dlq, task, cluster):
+for part in (topic, group, message, scheduled, dlq, task, cluster, pipeline):
     app.add_typer(part.commands, name=part.__name__.rpartition(".")[2])
 
 
