@@ -29,11 +29,17 @@
     │   ├── OutOfOrder          out_of_order
     │   ├── FencedProducer      fenced_producer
     │   ├── FencedMember        fenced_member
+    │   ├── FencedInstance      fenced_instance
+    │   ├── Rebalancing         rebalancing
+    │   ├── WrongGroupKind      wrong_group_kind
     │   ├── GroupNotEmpty       group_not_empty
     │   ├── NotWaiting          not_waiting
     │   ├── UnknownProducer     unknown_producer
     │   ├── DuplicateKey        duplicate_key
-    │   └── LeaseLost           lease_lost
+    │   ├── LeaseLost           lease_lost
+    │   ├── StageMissing        stage_missing
+    │   ├── FencedQuery         fenced_query
+    │   └── NotArchived         not_archived
     ├── OverLimit           over_limit: a bound is reached; later or smaller
     ├── Unavailable         not now; nothing was proposed, so trying again is safe
     │   ├── NotLeader           not_leader
@@ -400,6 +406,46 @@ class FencedMember(Conflict):
         )
 
 
+class FencedInstance(Conflict):
+    """A static member came back elsewhere: this one is not it any more."""
+
+    code = "fenced_instance"
+
+    def __init__(self, group: str, instance: str, member: str) -> None:
+        super().__init__(
+            f"member {member!r} of group {group!r} is fenced: another is {instance!r} now",
+            "two run under one instance name: stop one of them, or give it a name of its own",
+            group=group,
+            instance=instance,
+        )
+
+
+class Rebalancing(Conflict):
+    """Members of the group share partitions out anew."""
+
+    code = "rebalancing"
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"members of group {group!r} share partitions out anew",
+            "join again; cursors can be committed once partitions are assigned",
+            group=group,
+        )
+
+
+class WrongGroupKind(Conflict):
+    """The group has members of another kind, or that know no common protocol."""
+
+    code = "wrong_group_kind"
+
+    def __init__(self, group: str, reason: str) -> None:
+        super().__init__(
+            f"group {group!r} {reason}",
+            "use another group name, or stop the other members first",
+            group=group,
+        )
+
+
 class GroupNotEmpty(Conflict):
     """The group has members, so its cursors are theirs."""
 
@@ -473,6 +519,48 @@ class LeaseLost(Conflict):
             f"the lease of {where} is not yours any more",
             "it ran out or was settled: receive again, with a longer lease or extended in time",
             where=where,
+        )
+
+
+class StageMissing(Conflict):
+    """A batch cannot be published: chunks that it names are not staged."""
+
+    code = "stage_missing"
+
+    def __init__(self, query: str, batch: int, reason: str) -> None:
+        super().__init__(
+            f"batch {batch} of query {query!r} cannot be published: {reason}",
+            "nothing was published; its chunks expired, were abandoned or never came: stage again",
+            query=query,
+            batch=batch,
+        )
+
+
+class FencedQuery(Conflict):
+    """A query asks for what is behind it: somebody went on in its name."""
+
+    code = "fenced_query"
+
+    def __init__(self, query: str, asked: int, reason: str) -> None:
+        super().__init__(
+            f"number {asked} of query {query!r} is refused: {reason}",
+            "a restarted query went on, or two run from different checkpoints: end this one, or "
+            "give it a name of its own",
+            query=query,
+            asked=asked,
+        )
+
+
+class NotArchived(Conflict):
+    """A trim would remove messages that are not archived."""
+
+    code = "not_archived"
+
+    def __init__(self, where: str, asked: int, archived: int) -> None:
+        super().__init__(
+            f"{where} is archived up to offset {archived}, a trim to {asked} would lose messages",
+            "wait for raftline pipeline archive, trim less, or set archive=off on the topic",
+            archived=archived,
         )
 
 

@@ -2,6 +2,14 @@
 
 import msgspec
 
+from raftline.model.classic_groups import (
+    ClassicAnswer,
+    ClassicBeat,
+    ClassicJoin,
+    ClassicLeave,
+    ClassicSync,
+    DescribeGroup,
+)
 from raftline.model.limits import REVOKE_MS_DEFAULT, SESSION_MS_DEFAULT
 
 Places = dict[str, list[int]]  # topic -> partitions
@@ -107,6 +115,20 @@ class ResetGroup(msgspec.Struct, frozen=True, array_like=True, tag="reset"):
     offsets: Offsets
 
 
+class FetchCursors(msgspec.Struct, frozen=True, array_like=True, tag="cursors"):
+    """Cursors of a group, whoever asks; without ``places`` all. Answer: CursorsFetched."""
+
+    group: str
+    places: Places | None = None
+
+
+class DropCursors(msgspec.Struct, frozen=True, array_like=True, tag="drop_cursors"):
+    """Forget cursors that no member needs. Answer: CursorsCommitted."""
+
+    group: str
+    places: Places
+
+
 class DeleteGroup(msgspec.Struct, frozen=True, array_like=True, tag="delete"):
     """Forget a group without members. Answer: Done."""
 
@@ -124,6 +146,13 @@ Request = (
     | ListGroups
     | ResetGroup
     | DeleteGroup
+    | FetchCursors
+    | DropCursors
+    | DescribeGroup
+    | ClassicBeat
+    | ClassicJoin
+    | ClassicSync
+    | ClassicLeave
 )
 
 
@@ -160,6 +189,12 @@ class CursorsCommitted(msgspec.Struct, frozen=True, tag="committed", tag_field="
 
     count: int
     refused: Places
+
+
+class CursorsFetched(msgspec.Struct, frozen=True, tag="cursors", tag_field="_"):
+    """Cursors; those that were never set are left out."""
+
+    offsets: Offsets
 
 
 class Done(msgspec.Struct, frozen=True, tag="done", tag_field="_"):
@@ -208,7 +243,7 @@ class GroupView(msgspec.Struct, frozen=True, tag="group", tag_field="_"):
     """A whole group."""
 
     group: str
-    kind: str
+    kind: str  # "stream" | "classic"
     state: str  # "empty" | "stable" | "rebalancing"
     generation: int
     assignor: str
@@ -226,6 +261,7 @@ class GroupSummary(msgspec.Struct, frozen=True):
     state: str
     members: int
     topics: list[str]
+    protocol_type: str = ""  # what members of a classic group call themselves: "consumer"
 
 
 class GroupList(msgspec.Struct, frozen=True, tag="groups", tag_field="_"):
@@ -234,4 +270,14 @@ class GroupList(msgspec.Struct, frozen=True, tag="groups", tag_field="_"):
     groups: list[GroupSummary]
 
 
-Answer = MemberView | Polled | Advanced | CursorsCommitted | Done | GroupView | GroupList
+Answer = (
+    MemberView
+    | Polled
+    | Advanced
+    | CursorsCommitted
+    | CursorsFetched
+    | Done
+    | GroupView
+    | GroupList
+    | ClassicAnswer
+)

@@ -105,6 +105,9 @@ SESSION_MS_MIN = 1 * SECOND_MS
 SESSION_MS_MAX = HOUR_MS
 REVOKE_MS_DEFAULT = 60 * SECOND_MS  # to give up a revoked partition, then the member is expired
 COORDINATION_VOTERS = 3
+CLASSIC_PROTOCOLS_MAX = 20  # assignors one member of a classic group offers
+CLASSIC_METADATA_BYTES_MAX = 512 * KIB  # what one member tells of itself, for all of them
+CLASSIC_GROUP_BYTES_MAX = 4 * MIB  # what all members tell, and what their leader assigns
 
 # Work groups.
 DELIVER_COMMANDS_MAX = 10_000  # delivery commands in one entry, and settles in one request
@@ -131,6 +134,21 @@ RELEASE_BYTES_MAX = 1 * MIB
 RELEASES_INFLIGHT_MAX = 4
 RELEASE_RUNS_MAX = 1 << 18  # runs of released messages whose numbers still lead to their offsets
 CANCELLED_RANGES_MAX = 1 << 16  # ranges of cancelled numbers one partition remembers
+
+# Queries: jobs that write and lease in numbered batches (Spark).
+QUERY_NAME_CHARS_MAX = 249
+QUERIES_MAX = 10_000  # whose fences one partition keeps; then new ones are refused
+FENCE_EXPIRE_MS = 30 * 24 * HOUR_MS  # a query without a word for so long is forgotten
+STAGE_CHUNKS_MAX = 20_000  # chunks one query may have staged in one partition
+STAGE_BYTES_MAX = 4 * GIB  # bytes of them
+STAGE_SPAN_BYTES_MAX = 16 * GIB  # the stage log from its oldest chunk on; then idle queries give way
+STAGE_IDLE_MS = 600 * SECOND_MS  # a query without a word for so long gives way
+STAGE_DUE_MESSAGES_MAX = 4096  # messages of one chunk that are to wait, all of one
+STAGE_DUE_BYTES_MAX = 4 * MIB
+PUBLISH_BYTES_MAX = 8 * MIB  # staged bytes that become visible at once; more come piece by piece
+QUERY_COUNT_MAX = 1_000_000  # messages of one query lease
+QUERY_SPANS_MAX = 2_000  # ranges of one query lease
+QUERY_LEASE_MS_MAX = 30 * 24 * HOUR_MS
 
 # Disk.
 RETENTION_MS_DEFAULT = 168 * HOUR_MS
@@ -159,4 +177,7 @@ assert PRODUCER_BATCHES >= 5  # Kafka's idempotent producers have up to five req
 assert PARTITIONS_PER_TOPIC_MAX < STREAMS_MAX  # live sources are never forgotten
 assert PIECE_BYTES_MAX + EXTENSION_BYTES_MAX < ENTRY_BYTES_MAX
 assert PIECE_BYTES_MAX < READ_BYTES_MAX
+assert PUBLISH_BYTES_MAX + ENTRY_BATCHES_MAX * 64 + EXTENSION_BYTES_MAX < ENTRY_BYTES_MAX
+assert STAGE_DUE_MESSAGES_MAX <= ENTRY_BATCHES_MAX  # a chunk fits a Schedule
+assert STAGE_DUE_BYTES_MAX + STAGE_DUE_MESSAGES_MAX * 512 < PUBLISH_BYTES_MAX
 assert RELEASE_MESSAGES_MAX <= WAITING_NUMBERS_MAX

@@ -9,9 +9,13 @@ from raftline.machines.groups.machine import GroupsMachine
 from raftline.machines.groups.views import member_view, summary
 from raftline.machines.machine import Refused
 from raftline.model import limits
+from raftline.model.classic_groups import ClassicMember, Offered, Share
 from raftline.model.errors import NewerFormat
 from raftline.model.groups import Offset
 
+CLASSIC = ClassicMember(
+    "a", "i", "app", "/127.0.0.1", 30_000, 60_000, (Offered("range", b"me"),), ("orders",)
+)
 ORDERS = {"orders": c.TopicSize("u1", 4, 1)}
 GOLDEN = [
     c.Join("g", "a", "n", "app", ("orders",), ORDERS, "range", 30_000, 60_000, 1000),
@@ -22,6 +26,11 @@ GOLDEN = [
     c.SetTopics("g", ORDERS, 1000),
     c.Reset("g", {"orders": {0: Offset(0)}}, ORDERS, 1000),
     c.Delete("g", 900, 1000),
+    c.DropCursors("g", {"orders": [0, 2]}, 1000),
+    c.Form("g", 4, "consumer", "range", "a", (CLASSIC,), 1000),
+    c.Assign("g", 4, {"a": Share(b"bytes", {"orders": [1]})}, 1000),
+    c.Dismiss("g", ("a", "b"), 1000),
+    c.Substitute("g", "b", CLASSIC, 1000),
     c.Noop(1000),
 ]
 

@@ -7,6 +7,7 @@ last: the epoch of its group at that moment.
 
 import msgspec
 
+from raftline.model.classic_groups import ClassicMember, Share
 from raftline.model.groups import Offsets, Places
 from raftline.model.limits import REVOKE_MS_DEFAULT, SESSION_MS_DEFAULT
 
@@ -100,13 +101,74 @@ class Delete(msgspec.Struct, frozen=True, tag="delete"):
     at_ms: int = 0
 
 
+class DropCursors(msgspec.Struct, frozen=True, tag="drop_cursors"):
+    """Forget cursors of partitions that no member reads."""
+
+    group: str
+    places: Places
+    at_ms: int = 0
+
+
+class Form(msgspec.Struct, frozen=True, tag="form"):
+    """Begin a generation of a classic group, one later than the one before."""
+
+    group: str
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    members: tuple[ClassicMember, ...]
+    at_ms: int = 0
+
+
+class Assign(msgspec.Struct, frozen=True, tag="assign"):
+    """What the leader of a classic group's generation assigned to its members."""
+
+    group: str
+    generation: int
+    shares: dict[str, Share]
+    at_ms: int = 0
+
+
+class Dismiss(msgspec.Struct, frozen=True, tag="dismiss"):
+    """Take members out of a classic group: they left, or were silent for too long."""
+
+    group: str
+    members: tuple[str, ...]
+    at_ms: int = 0
+
+
+class Substitute(msgspec.Struct, frozen=True, tag="substitute"):
+    """A static member of a classic group came back under another name."""
+
+    group: str
+    old: str
+    member: ClassicMember
+    at_ms: int = 0
+
+
 class Noop(msgspec.Struct, frozen=True, tag="noop"):
     """Change nothing but time: every replica marks its digest."""
 
     at_ms: int = 0
 
 
-Command = Commit | Acknowledge | Join | Leave | Expire | SetTopics | Reset | Delete | Noop
+Command = (
+    Commit
+    | Acknowledge
+    | Join
+    | Leave
+    | Expire
+    | SetTopics
+    | Reset
+    | Delete
+    | DropCursors
+    | Form
+    | Assign
+    | Dismiss
+    | Substitute
+    | Noop
+)
 
 
 class Malformed(Exception):

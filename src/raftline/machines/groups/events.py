@@ -67,6 +67,37 @@ class Deleted(msgspec.Struct, frozen=True):
     group: str
 
 
+class CursorsDropped(msgspec.Struct, frozen=True):
+    """Cursors are forgotten; those of ``refused`` are not: members read these topics."""
+
+    group: str
+    count: int
+    refused: Places
+
+
+class Formed(msgspec.Struct, frozen=True):
+    """A classic group is in a new generation."""
+
+    group: str
+    epoch: int
+
+
+class Assigned(msgspec.Struct, frozen=True):
+    """A generation is assigned; ``is_new`` False: it was before."""
+
+    group: str
+    epoch: int
+    is_new: bool
+
+
+class Substituted(msgspec.Struct, frozen=True):
+    """Another has the place of a static member."""
+
+    group: str
+    old: str
+    member: str
+
+
 class Passed(msgspec.Struct, frozen=True):
     """Nothing but time."""
 
@@ -80,6 +111,10 @@ Event = (
     | TopicsSet
     | WasReset
     | Deleted
+    | CursorsDropped
+    | Formed
+    | Assigned
+    | Substituted
     | Passed
     | Refused
 )

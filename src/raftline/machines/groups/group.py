@@ -2,8 +2,10 @@
 
 State
     ``epoch`` counts changes of who should read what; members by id; topics with their slots and
-    cursors; the sums of pauses. ``encoded`` is the group's piece of a snapshot, until it changes;
-    ``layout`` counts changes of slots in this process, so that unchanged ones are not looked at.
+    cursors; the sums of pauses. A *classic* group has its members in ``classic`` instead, and no
+    owners: they share partitions out themselves. ``encoded`` is the group's piece of a snapshot,
+    until it changes; ``layout`` counts changes of slots in this process, so that unchanged ones
+    are not looked at.
 
 Invariants
     G1  A slot's owner and target are members that read its topic.
@@ -11,18 +13,27 @@ Invariants
     G3  A free slot has no target: what can be given is given at once.
     G4  A slot moves only when its owner gave it up, left or was expired. So no partition has two
         owners, and those that do not move never pause.
+    G6  A group has members of one kind only.
     G5  The epoch grows with every change of members or targets; nothing else changes it.
 """
 
 import msgspec
 
 from raftline.machines.groups.assignors import ASSIGNORS, STICKY, assign
+from raftline.machines.groups.classic import Classic, ClassicRow
 from raftline.machines.groups.commands import Acknowledge, Join, TopicSize
 from raftline.machines.groups.cursors import Cursor
 from raftline.machines.groups.events import Event, Given
 from raftline.machines.groups.members import Member, member_of
 from raftline.machines.groups.slots import NEVER, Pauses, Slot, SlotRow
-from raftline.model.errors import FencedMember, InvalidArgument, OverLimit, UnknownMember
+from raftline.model.classic_groups import CLASSIC
+from raftline.model.errors import (
+    FencedMember,
+    InvalidArgument,
+    OverLimit,
+    UnknownMember,
+    WrongGroupKind,
+)
 from raftline.model.groups import Places
 from raftline.model.limits import GROUP_MEMBERS_MAX, GROUP_PARTITIONS_MAX, GROUP_TOPICS_MAX
 
@@ -51,6 +62,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
     members: list[Member]
     topics: list[TopicRow]
     pauses: Pauses
+    classic: ClassicRow | None = None
 
 
 class GroupTopic:
@@ -70,6 +82,7 @@ class Group:
 
     __slots__ = (
         "assignor",
+        "classic",
         "created_ms",
         "encoded",
         "epoch",
@@ -89,10 +102,36 @@ class Group:
         self.assignor = STICKY
         self.created_ms = self.touched_ms = at_ms
         self.members: dict[str, Member] = {}
+        self.classic: Classic | None = None
         self.topics: dict[str, GroupTopic] = {}
         self.pauses = Pauses()
         self.encoded: msgspec.Raw | None = None
         self.layout = 0
+
+    # ------------------------------------------------------------------ kinds
+
+    @property
+    def member_count(self) -> int:
+        """Return how many members it has, of whichever kind."""
+        return len(self.members) + (len(self.classic.members) if self.classic else 0)
+
+    def become_stream(self) -> None:
+        """Let members in that are told what to read. Raises WrongGroupKind. G6."""
+        if self.classic is not None:
+            if self.classic.members:
+                why = "has members that share partitions out themselves (Kafka's protocol)"
+                raise WrongGroupKind(self.name, why)
+            self.classic = None
+        self.kind = STREAM
+
+    def become_classic(self) -> Classic:
+        """Let members in that share partitions out themselves. Raises WrongGroupKind. G6."""
+        if self.members:
+            raise WrongGroupKind(self.name, "has members that are told what to read")
+        if self.classic is None:
+            self.classic = Classic()
+        self.kind = CLASSIC
+        return self.classic
 
     # ------------------------------------------------------------------ members
 
@@ -114,6 +153,8 @@ class Group:
         known = self.members.get(command.member)
         if known is not None and known.nonce == command.nonce:
             return "known", []
+        if self.classic is not None and self.classic.members:
+            self.become_stream()  # refuses
         if command.assignor and command.assignor not in ASSIGNORS:
             raise InvalidArgument(
                 f"there is no assignor {command.assignor[:40]!r}",
@@ -123,6 +164,7 @@ class Group:
             raise OverLimit("members of a group", len(self.members) + 1, GROUP_MEMBERS_MAX)
         joined = member_of(command, self.epoch + 1, at_ms)
         self.check_sizes(command.sizes)
+        self.become_stream()
         self.epoch += 1
         self.assignor = command.assignor or self.assignor
         self.members[joined.id] = joined
@@ -296,6 +338,7 @@ class Group:
             [member for _, member in sorted(self.members.items())],
             topics,
             self.pauses,
+            self.classic.row() if self.classic is not None else None,
         )
 
     @classmethod
@@ -306,6 +349,7 @@ class Group:
         group.kind, group.epoch, group.assignor = row.kind, row.epoch, row.assignor
         group.touched_ms, group.pauses = row.touched_ms, row.pauses
         group.members = {member.id: member for member in row.members}
+        group.classic = Classic.of(row.classic) if row.classic is not None else None
         for saved in row.topics:
             topic = group.topics[saved.name] = GroupTopic(saved.uuid, saved.created_ms)
             topic.slots = [Slot.of(slot) for slot in saved.slots]
@@ -324,6 +368,10 @@ class Group:
                 assert slot.given_epoch <= self.epoch
         for member in self.members.values():
             assert 0 < member.joined_epoch <= self.epoch
+        assert (self.classic is not None) == (self.kind == CLASSIC)
+        if self.classic is not None:
+            assert not self.members  # G6
+            self.classic.check()
         assert self.encoded is None or self.encoded == msgspec.Raw(_encoder.encode(self.row()))
 
 

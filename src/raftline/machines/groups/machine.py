@@ -12,6 +12,7 @@ Invariants
     K2  A cursor moves by its partition's owner, with a generation not older than the one it was
         given the partition at; or by anybody while the group has no members.
     K3  Who was expired is unknown, whatever it says, until it joins again.
+    K5  In a classic group a cursor moves by any member of the present generation (L5).
     K4  A refused command changes nothing but log time.
 
 Costs
@@ -23,18 +24,24 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from raftline.machines.groups import classic_steps
 from raftline.machines.groups.commands import (
     Acknowledge,
+    Assign,
     Command,
     Commit,
     Delete,
+    Dismiss,
+    DropCursors,
     Expire,
+    Form,
     Join,
     Leave,
     Malformed,
     Noop,
     Reset,
     SetTopics,
+    Substitute,
     TopicSize,
     decode_command,
 )
@@ -130,6 +137,17 @@ class GroupsMachine:
                 return self._leave(command)
             case Expire():
                 return self._expire(command)
+            case Form():
+                group = self._found_or_new(command.group)
+                event = classic_steps.form(group, command)
+                self._groups[group.name] = group  # K4
+                self._changed(group)
+                return [event]
+            case Assign() | Dismiss() | Substitute() | DropCursors():
+                group = self.group(command.group)
+                event = classic_steps.step(group, command)
+                self._changed(group)
+                return [event]
             case SetTopics():
                 return self._set_topics(command)
             case Reset():
@@ -183,6 +201,10 @@ class GroupsMachine:
             count = self._set_cursors(command.group, command.offsets, command.sizes)
             return [Committed(command.group, count, {})]
         group = self.group(command.group)
+        if group.classic is not None and group.classic.members:
+            group.classic.check_commit(group.name, command.member, command.generation, group.epoch)
+            count = self._put_cursors(group, command.offsets, command.sizes)
+            return [Committed(group.name, count, {})]
         group.member(command.member, command.generation)
         refusals: Places = {}
         count = 0
@@ -207,8 +229,12 @@ class GroupsMachine:
     def _set_cursors(self, name: str, offsets: Offsets, sizes: dict[str, TopicSize]) -> int:
         """Set cursors of a group without members, a new one if need be. K2, K4."""
         group = self._found_or_new(name)
-        if group.members:
-            raise GroupNotEmpty(name, len(group.members))
+        if group.member_count:
+            raise GroupNotEmpty(name, group.member_count)
+        return self._put_cursors(group, offsets, sizes)
+
+    def _put_cursors(self, group: Group, offsets: Offsets, sizes: dict[str, TopicSize]) -> int:
+        """Set cursors of any partitions; sizes are of topics the group may not know yet."""
         group.check_sizes(sizes)
         self._check_places(group, offsets, sizes)
         group.set_sizes(sizes)
@@ -216,7 +242,7 @@ class GroupsMachine:
             for partition, offset in rows.items():
                 group.topics[topic].cursors[partition] = cursor_of(offset, self.at_ms)
         group.forget_unread()
-        self._groups[name] = group
+        self._groups[group.name] = group
         self._changed(group)
         return sum(map(len, offsets.values()))
 
@@ -235,15 +261,16 @@ class GroupsMachine:
         group.check_sizes(command.sizes)
         given: list[Event] = []
         if group.set_sizes(command.sizes):
-            group.epoch += 1
-            given = group.rebalance(self.at_ms)
+            if group.classic is None:  # members of a classic one see to it themselves
+                group.epoch += 1
+                given = group.rebalance(self.at_ms)
             self._changed(group)
         return [TopicsSet(group.name, group.epoch), *given]
 
     def _delete(self, command: Delete) -> list[Event]:
         group = self.group(command.group)
-        if group.members:
-            raise GroupNotEmpty(group.name, len(group.members))
+        if group.member_count:
+            raise GroupNotEmpty(group.name, group.member_count)
         if 0 <= command.idle_since_ms < group.touched_ms:
             raise InvalidArgument(f"group {group.name!r} was used meanwhile")
         del self._groups[group.name]

@@ -26,13 +26,18 @@ def member_view(group: Group, member: str) -> MemberView:
 
 def summary(group: Group) -> GroupSummary:
     """Return one line about a group."""
-    topics = sorted(group.topics)
-    return GroupSummary(group.name, group.kind, _state(group), len(group.members), topics)
+    classic = group.classic
+    read = {topic for row in classic.members.values() for topic in row.topics} if classic else ()
+    topics = sorted({*group.topics, *read})
+    protocol = classic.protocol_type if classic else ""
+    state = _state(group)
+    return GroupSummary(group.name, group.kind, state, group.member_count, topics, protocol)
 
 
 def group_view(group: Group) -> GroupView:
     """Return everything about a group."""
     rows: list[CursorRow] = []
+    owners = _assigned(group)
     for name in sorted(group.topics):
         topic = group.topics[name]
         for partition, slot in enumerate(topic.slots):
@@ -40,29 +45,45 @@ def group_view(group: Group) -> GroupView:
             offset, metadata, at_ms = -1, "", -1
             if cursor is not None:
                 offset, metadata, at_ms = cursor.offset, cursor.metadata, cursor.at_ms
+            owner = slot.owner or owners.pop((name, partition), "")
+            target = slot.target or owner
             rows.append(
-                CursorRow(
-                    name,
-                    partition,
-                    offset,
-                    metadata,
-                    at_ms,
-                    slot.owner,
-                    slot.target,
-                    slot.pause_ms,
-                )
+                CursorRow(name, partition, offset, metadata, at_ms, owner, target, slot.pause_ms)
             )
+    rows += [CursorRow(*at, -1, "", -1, who, who, -1) for at, who in sorted(owners.items())]
+    rows.sort(key=lambda row: (row.topic, row.partition))
     return GroupView(
         group.name,
         group.kind,
         _state(group),
         group.epoch,
-        group.assignor,
+        group.classic.protocol if group.classic is not None else group.assignor,
         group.created_ms,
-        [_member_row(group, member) for member in sorted(group.members)],
+        _member_rows(group),
         rows,
         PauseSums(*msgspec.structs.astuple(group.pauses)),
     )
+
+
+def _assigned(group: Group) -> dict[tuple[str, int], str]:
+    """Return who reads what of a classic group, as far as its gateway could read it."""
+    members = group.classic.members.values() if group.classic is not None else ()
+    return {
+        (topic, partition): row.id
+        for row in members
+        for topic, partitions in row.places.items()
+        for partition in partitions
+    }
+
+
+def _member_rows(group: Group) -> list[MemberRow]:
+    if group.classic is None:
+        return [_member_row(group, member) for member in sorted(group.members)]
+    state = group.classic.state
+    return [
+        MemberRow(row.id, row.client, row.topics, row.session_ms, 0, state, row.places, {})
+        for _, row in sorted(group.classic.members.items())
+    ]
 
 
 def _member_row(group: Group, member: str) -> MemberRow:
@@ -81,8 +102,10 @@ def _member_row(group: Group, member: str) -> MemberRow:
 
 
 def _state(group: Group) -> str:
-    if not group.members:
+    if not group.member_count:
         return "empty"
+    if group.classic is not None:
+        return STABLE if group.classic.state == STABLE else "rebalancing"
     moving = any(slot.is_revoked for row in group.topics.values() for slot in row.slots)
     return "rebalancing" if moving else STABLE
 
