@@ -564,6 +564,48 @@ class NotArchived(Conflict):
         )
 
 
+class StageMissing(Conflict):
+    """A batch cannot be published: chunks that it names are not staged."""
+
+    code = "stage_missing"
+
+    def __init__(self, query: str, batch: int, reason: str) -> None:
+        super().__init__(
+            f"batch {batch} of query {query!r} cannot be published: {reason}",
+            "nothing was published; its chunks expired, were abandoned or never came: stage again",
+            query=query,
+            batch=batch,
+        )
+
+
+class FencedQuery(Conflict):
+    """A query asks for what is behind it: somebody went on in its name."""
+
+    code = "fenced_query"
+
+    def __init__(self, query: str, asked: int, reason: str) -> None:
+        super().__init__(
+            f"number {asked} of query {query!r} is refused: {reason}",
+            "a restarted query went on, or two run from different checkpoints: end this one, or "
+            "give it a name of its own",
+            query=query,
+            asked=asked,
+        )
+
+
+class NotArchived(Conflict):
+    """A trim would remove messages that are not archived."""
+
+    code = "not_archived"
+
+    def __init__(self, where: str, asked: int, archived: int) -> None:
+        super().__init__(
+            f"{where} is archived up to offset {archived}, a trim to {asked} would lose messages",
+            "wait for raftline pipeline archive, trim less, or set archive=off on the topic",
+            archived=archived,
+        )
+
+
 class OverLimit(RaftlineError):
     """A bound is reached. Try later, or ask for less."""
 
