@@ -31,10 +31,13 @@ from raftline.model.calls import (
     Received,
     Scheduled,
     Settled,
+    TopicRow,
     Verified,
 )
 from raftline.model.errors import (
     InvalidArgument,
+    NoLeader,
+    NotLeader,
     NotReady,
     OverLimit,
     RaftlineError,
@@ -50,6 +53,7 @@ from raftline.model.settings import SETTINGS, Value, effective
 from raftline.node.appends import Append, AppendDone, Refuse
 from raftline.node.counter import always
 from raftline.node.desks import Receive
+from raftline.node.led import LedPartition
 from raftline.node.partition import PartitionHost
 from raftline.node.remote import (
     VERB_APPEND,
@@ -84,7 +88,7 @@ CREATE_TIMEOUT_MS = 5_000  # one creation serves callers with more and with less
 class Place:
     """A partition with a replica here."""
 
-    __slots__ = ("_calls", "_partition", "_topic", "refuse", "replica")
+    __slots__ = ("_calls", "_partition", "_topic", "led", "refuse", "replica")
 
     def __init__(self, calls: "NodeCalls", topic: str, partition: int, replica: Replica) -> None:
         self._calls = calls
@@ -92,6 +96,7 @@ class Place:
         self._partition = partition
         self.replica = replica
         self.refuse = self._refuse
+        self.led: LedPartition | None = None  # once a gateway asked for it
 
     def _refuse(self, append: Append, error: RaftlineError) -> None:
         self._calls.try_elsewhere(self._topic, self._partition, append, error)
@@ -107,6 +112,8 @@ class NodeCalls:
         self._round_robin: dict[str, int] = {}
         self._creating: dict[str, Waiting] = {}  # by topic
         self._create_count = 0
+        self._uuids: dict[str, str] = {}  # of topics, as of a version of the catalog
+        self._uuids_version = -1
         self._uncommitted_max = node.settings.limits.node_uncommitted_bytes_max
 
     def serve(self) -> None:
@@ -281,6 +288,35 @@ class NodeCalls:
             None,
             side,
         )
+
+    def led(self, topic: str, partition: int) -> LedPartition | RaftlineError:
+        """Return a partition that is led here, else where to go (``NotLeader``)."""
+        place = self._local.get((topic, partition))
+        if place is None or not place.replica.is_leader:
+            shard = self.locate(topic, partition)
+            if isinstance(shard, RaftlineError):
+                return shard
+            leader = self._node.router.leader_of(shard)
+            name = f"{topic}/{partition}"
+            if leader in (0, self._node.id):
+                return NoLeader(name)
+            return NotLeader(name, leader)
+        if place.led is None:
+            place.led = LedPartition(self._node, place.replica)
+        return place.led
+
+    def append_led(
+        self,
+        replica: Replica,
+        batch: bytes,
+        info: BatchInfo,
+        timeout_ms: int,
+        done: AppendDone,
+        side: SideCar,
+    ) -> None:
+        """Store a batch with its side car here, or nowhere."""
+        deadline = self._clock.mono_ms() + timeout_ms
+        self._append_here(replica, batch, info, deadline, timeout_ms, done, None, side)
 
     def locate(self, topic: str, partition: int) -> int | RaftlineError:
         """Return the shard of a partition, or why there is none."""
@@ -608,6 +644,27 @@ class NodeCalls:
     def overview(self, timeout_ms: int, done: Callable[[Overview], None]) -> None:
         """Ask all live nodes what they lead (glances.py)."""
         self._node.glances.all(timeout_ms, done)
+
+    def find_topic(self, name: str) -> TopicRow | None:
+        """Return one topic as this node sees it (no waiting)."""
+        return self._node.status_pages.topic(name)
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics, in order."""
+        return sorted(self._node.catalog_machine.topics)
+
+    def topic_of(self, uuid: str) -> str | None:
+        """Return the name of the topic with a uuid."""
+        topics = self._node.catalog_machine.topics
+        name = self._uuids.get(uuid)
+        if name is None or name not in topics or topics[name].uuid != uuid:
+            version = self._node.catalog_machine.version
+            if self._uuids_version == version:
+                return None
+            self._uuids_version = version
+            self._uuids = {row.uuid: row.name for row in topics.values()}
+            name = self._uuids.get(uuid)
+        return name
 
     def catalog(self) -> CatalogView:
         """Return this node's view of topics and nodes (no waiting)."""

@@ -1,7 +1,8 @@
 """Who reads a partition: now, when there is something, or by time.
 
 State
-    Readers parked at the end of the log, each with a deadline.
+    Readers parked at the end of the log, each with a deadline. Who only wants to hear that the log
+    grew, and looks after its time itself.
 
 Invariants
     A3  A reader never sees past what is applied, which is committed and locally synced.
@@ -18,6 +19,7 @@ from raftline.node.segments import Segments
 from raftline.storage.log_words import DamagedRange, TimeHit
 
 if TYPE_CHECKING:
+    from raftline.node.led import Growth
     from raftline.node.partition import PartitionHost
 
 ReadDone = Callable[[ReadReply | RaftlineError], None]
@@ -27,17 +29,29 @@ Parked = tuple[int, int, float, ReadDone]  # offset, bytes_max, deadline, done
 class Readers:
     """The readers of one partition."""
 
-    __slots__ = ("_host", "_parked", "_segments", "parked_max")
+    __slots__ = ("_host", "_parked", "_segments", "_watching", "parked_max")
 
     def __init__(self, host: "PartitionHost", segments: Segments, parked_max: int) -> None:
         self._host = host
         self._segments = segments
         self._parked: deque[Parked] = deque()
+        self._watching: dict[Growth, None] = {}
         self.parked_max = parked_max
 
     def __len__(self) -> int:
         """Return how many wait."""
-        return len(self._parked)
+        return len(self._parked) + len(self._watching)
+
+    def watch(self, growth: "Growth") -> bool:
+        """Tell ``growth`` when there is more, or that there will be nothing; False: too many."""
+        if len(self) >= self.parked_max:
+            return False
+        self._watching[growth] = None
+        return True
+
+    def unwatch(self, growth: "Growth") -> None:
+        """Tell it no more."""
+        self._watching.pop(growth, None)
 
     def read(
         self,
@@ -131,6 +145,7 @@ class Readers:
 
     def serve(self) -> None:
         """The log grew: answer who waited for it."""
+        self._tell()
         end = self._host.log.log_end
         for _ in range(len(self._parked)):
             parked = self._parked.popleft()
@@ -149,6 +164,12 @@ class Readers:
 
     def close(self) -> None:
         """Answer everybody who waits."""
+        self._tell()
         parked, self._parked = self._parked, deque()
         for entry in parked:
             entry[3](ShuttingDown())
+
+    def _tell(self) -> None:
+        if self._watching:
+            for growth in list(self._watching):
+                growth.grown()

@@ -58,6 +58,11 @@ class StatusPages:
             uptime_ms=int(node.clock.mono_ms() - node.started_mono),
         )
 
+    def topic(self, name: str) -> TopicRow | None:
+        """Return one topic."""
+        found = self._node.catalog_machine.topics.get(name)
+        return None if found is None else self._topic(found)
+
     def _nodes(self) -> tuple[NodeRow, ...]:
         node = self._node
         rows: list[NodeRow] = []
