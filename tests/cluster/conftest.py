@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.rig import Rig
+from raftline.chaos.rig import Rig
 
 MakeRig = Callable[..., Rig]
 

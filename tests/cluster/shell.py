@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from raftline.chaos.rig import Rig
 from raftline.cli import main
-from tests.cluster.rig import Rig
 
 
 class Answer:

@@ -23,13 +23,13 @@ import msgspec
 import pytest
 from crc32c import crc32c
 
+from raftline.chaos.rig import STACK_TRACE, Rig, command, free_port_base, wait_for
+from raftline.chaos.traffic import BATCH, Caller
 from raftline.cli.app import run
 from raftline.gateways.lease_tokens import LeaseToken, encode_token
 from raftline.testing.batches import seal
 from raftline.wire.peer.frames import seal as seal_frame
 from raftline.wire.peer.hello import WIRE_FORMAT, Hello
-from tests.cluster.rig import STACK_TRACE, Rig, command, free_port_base, wait_for
-from tests.cluster.traffic import BATCH, Caller
 
 Done = subprocess.CompletedProcess[str]
 NOW = 1_700_000_000_000
@@ -368,9 +368,9 @@ TYPES = {"json": "application/json", "batch": BATCH}
 def test_a_bad_request(rig: Rig, caller: Caller, row: Any) -> None:
     _, method, path, body, kind, status, code, words = row
     before = stored(rig)
-    fields = {"Content_Type": TYPES[kind]} if kind else {}
+    fields = {"Content-Type": TYPES[kind]} if kind else {}
     for name in rig.names[:2]:  # a leader or not: the answer is the same
-        answer = caller.call(name, method, path, body, **fields)
+        answer = caller.call(name, method, path, body, fields=fields)
         error = answer.json()["error"]
         assert answer.status == status, error
         assert not code or error["code"] == code, error

@@ -2,10 +2,10 @@
 
 import pytest
 
+from raftline.chaos.rig import wait_for
+from raftline.chaos.traffic import Traffic
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import wait_for
 from tests.cluster.test_disks import SMALL
-from tests.cluster.traffic import Traffic
 
 
 @pytest.mark.parametrize(

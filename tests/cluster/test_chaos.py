@@ -5,10 +5,10 @@ import time
 
 import pytest
 
+from raftline.chaos.rig import Rig, flip_bit
+from raftline.chaos.traffic import Traffic
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import Rig, flip_bit
 from tests.cluster.test_disks import HEAVY, SMALL
-from tests.cluster.traffic import Traffic
 
 
 @pytest.mark.parametrize(

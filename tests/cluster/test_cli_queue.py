@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from raftline.chaos.rig import Rig
 from raftline.client.caller import Caller
-from tests.cluster.rig import Rig
 from tests.cluster.shell import Shell
 
 NODES = 3

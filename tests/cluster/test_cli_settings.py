@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from raftline.chaos.rig import command, free_port_base, wait_for
 from raftline.client.caller import Caller
 from raftline.model.errors import InvalidArgument, RaftlineError
-from tests.cluster.rig import command, free_port_base, wait_for
 
 GOQUEUE = """
 broker:

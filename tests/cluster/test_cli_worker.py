@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.rig import Rig, wait_for
+from raftline.chaos.rig import Rig, wait_for
 from tests.cluster.shell import Shell
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 import raftline
+from raftline.chaos.rig import Rig, wait_for
 from raftline.client.line import Line
 from raftline.model.errors import (
     InvalidArgument,
@@ -23,7 +24,6 @@ from raftline.model.errors import (
     UnknownTopic,
 )
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import Rig, wait_for
 
 WORKERS = 4
 KEYS = 20

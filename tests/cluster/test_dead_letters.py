@@ -5,9 +5,9 @@ import http.client
 import json
 from typing import Any
 
+from raftline.chaos.rig import Rig, wait_for
+from raftline.chaos.traffic import Caller
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import Rig, wait_for
-from tests.cluster.traffic import Caller
 
 T = "/v1/topics/orders"
 Row = dict[str, Any]

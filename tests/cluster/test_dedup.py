@@ -5,8 +5,8 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
+from raftline.chaos.rig import Rig, wait_for
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import Rig, wait_for
 
 PATH = "/v1/topics/orders/messages?timeout_ms=3000"
 Row = dict[str, Any]

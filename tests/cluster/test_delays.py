@@ -4,9 +4,9 @@ import json
 import time
 from typing import Any
 
+from raftline.chaos.rig import Rig, wait_for
+from raftline.chaos.traffic import Caller
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import Rig, wait_for
-from tests.cluster.traffic import Caller
 
 TOPIC = "orders"
 BASE = f"/v1/topics/{TOPIC}"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from raftline.chaos.rig import Rig, flip_bit, wait_for
+from raftline.chaos.traffic import Traffic
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import Rig, flip_bit, wait_for
-from tests.cluster.traffic import Traffic
 
 # Small files, so that a short load makes cold segments, checkpoints and recycled WAL files.
 SMALL = (

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from raftline.chaos.rig import Rig, wait_for
+from raftline.chaos.traffic import BATCH, Caller, Traffic, wall_ms
 from raftline.model.errors import DiskFull
 from raftline.testing.batches import seal
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import Rig, wait_for
 from tests.cluster.test_disks import HEAVY, SMALL
-from tests.cluster.traffic import BATCH, Caller, Traffic, wall_ms
 
 CANNOT_MOUNT = "this user may not mount a small file system to fill it"
 DISK_MB = 64
@@ -69,10 +69,10 @@ def test_without_any_room_appends_are_refused_and_reads_go_on(make_rig: MakeRig)
     rig.at_close.append(caller.close)
     path = "/v1/topics/orders/partitions/0/messages"
     batch = seal([b"one"], [wall_ms()])
-    assert caller.call("node-1", "POST", path, batch, Content_Type=BATCH).status == 200
+    assert caller.call("node-1", "POST", path, batch, fields={"Content-Type": BATCH}).status == 200
     ballast = _fill(rig.home("node-1"), DISK_MB * 20_000)
     wait_for(lambda: "full" in rig.status()["reason"], 10)
-    refused = caller.call("node-1", "POST", path, batch, Content_Type=BATCH)
+    refused = caller.call("node-1", "POST", path, batch, fields={"Content-Type": BATCH})
     assert refused.status == 507
     assert refused.error["code"] == DiskFull.code
     assert "node-1" in refused.error["message"]
@@ -83,4 +83,4 @@ def test_without_any_room_appends_are_refused_and_reads_go_on(make_rig: MakeRig)
     assert [m["value"] for m in read.json()["messages"]] == ["one"]
     ballast.unlink()
     wait_for(lambda: not rig.status()["reason"], 10)
-    assert caller.call("node-1", "POST", path, batch, Content_Type=BATCH).status == 200
+    assert caller.call("node-1", "POST", path, batch, fields={"Content-Type": BATCH}).status == 200

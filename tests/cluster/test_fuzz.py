@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.cluster.rig import STACK_TRACE, Rig
+from raftline.chaos.rig import STACK_TRACE, Rig
 
 ANSWER = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 QUIET_S = 0.15  # a server that says nothing more for so long has said it all

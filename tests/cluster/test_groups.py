@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from raftline.chaos.rig import Rig, wait_for
 from raftline.client.caller import Caller
 from raftline.model.errors import FencedMember, GroupNotEmpty, RaftlineError, UnknownMember
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import Rig, wait_for
 
 TOPIC, GROUP = "orders", "billing"
 

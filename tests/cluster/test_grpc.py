@@ -9,10 +9,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from raftline.chaos.rig import Rig, wait_for
 from raftline.wire.proto.queue.v1 import queue_pb2
 from raftline.wire.proto.raftline.v1 import admin_pb2, deliveries_pb2, messages_pb2
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import Rig, wait_for
 from tests.unit.gateways.grpc_rig import Stubs
 
 TOPIC = "orders"

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from raftline.chaos.traffic import Traffic
 from tests.cluster.conftest import MakeRig
-from tests.cluster.traffic import Traffic
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.full)])

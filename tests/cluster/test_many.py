@@ -2,9 +2,9 @@
 
 import pytest
 
+from raftline.chaos.rig import Rig, mono_ms
+from raftline.chaos.traffic import Traffic
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import Rig, mono_ms
-from tests.cluster.traffic import Traffic
 
 
 @pytest.mark.parametrize("partitions", [60, pytest.param(600, marks=pytest.mark.full)])

@@ -1,9 +1,9 @@
 """Nodes that come and go on request while clients go on."""
 
+from raftline.chaos.rig import Rig, wait_for
+from raftline.chaos.traffic import Traffic
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import Rig, wait_for
 from tests.cluster.test_disks import HEAVY, SMALL
-from tests.cluster.traffic import Traffic
 
 
 def test_a_fourth_node_joins_takes_over_and_leaves_under_load(make_rig: MakeRig) -> None:

@@ -4,8 +4,8 @@ import subprocess
 import sys
 import time
 
+from raftline.chaos.rig import Rig, wait_for
 from raftline.telemetry.metrics import METRICS
-from tests.cluster.rig import Rig, wait_for
 from tests.cluster.watching import ask, scrape, total
 
 TOPIC, GROUP = "orders", "workers"

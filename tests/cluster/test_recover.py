@@ -1,9 +1,9 @@
 """A majority is gone for good: nothing is automatic, a person accepts the loss."""
 
+from raftline.chaos.rig import wait_for
+from raftline.chaos.traffic import BATCH, Caller, Traffic, wall_ms
 from raftline.testing.batches import seal
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import wait_for
-from tests.cluster.traffic import BATCH, Caller, Traffic, wall_ms
 
 
 def test_the_last_node_goes_on_alone_after_the_loss_is_accepted(make_rig: MakeRig) -> None:
@@ -20,7 +20,9 @@ def test_the_last_node_goes_on_alone_after_the_loss_is_accepted(make_rig: MakeRi
     rig.at_close.append(caller.close)
     path = "/v1/topics/orders/partitions/0/messages"
     batch = seal([b"nobody to agree"], [wall_ms()])
-    refused = caller.call("node-2", "POST", path, batch, timeout_ms=1500, Content_Type=BATCH)
+    refused = caller.call(
+        "node-2", "POST", path, batch, timeout_ms=1500, fields={"Content-Type": BATCH}
+    )
     assert refused.status in (503, 504), refused.body
 
     said = rig.command("cluster", "recover")

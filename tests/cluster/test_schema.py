@@ -21,7 +21,7 @@ from schemathesis.checks import (
 )
 from schemathesis.schemas import APIOperation
 
-from tests.cluster.rig import STACK_TRACE, Rig
+from raftline.chaos.rig import STACK_TRACE, Rig
 
 CHECKS = [
     not_a_server_error,

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.cluster.rig import Rig, free_port_base, wait_for
+from raftline.chaos.rig import Rig, free_port_base, wait_for
 
 BIN = Path(sys.executable).parent
 SECONDS = 40

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from raftline.chaos.rig import Rig, flip_bit
+from raftline.chaos.traffic import Caller
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import Rig, flip_bit
 from tests.cluster.test_disks import SMALL
-from tests.cluster.traffic import Caller
 
 MESSAGES = 400
 PATH = "/v1/topics/orders/partitions/0/messages"

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import raftline
+from raftline.chaos.rig import Rig, wait_for
 from raftline.model.errors import InvalidArgument
 from raftline.tasks import App, GiveUp, Retry, TaskFailed
 from raftline.tasks.worker import Worker, load_app
-from tests.cluster.rig import Rig, wait_for
 
 
 @pytest.fixture(scope="module")

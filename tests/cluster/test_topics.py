@@ -1,10 +1,10 @@
 """Topics that shrink and go: files follow."""
 
+from raftline.chaos.rig import wait_for
+from raftline.chaos.traffic import BATCH, Caller, wall_ms
 from raftline.testing.batches import seal
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import wait_for
 from tests.cluster.test_disks import SMALL
-from tests.cluster.traffic import BATCH, Caller, wall_ms
 
 
 def test_a_deleted_topic_takes_its_files_along_and_its_name_is_free(make_rig: MakeRig) -> None:
@@ -40,7 +40,10 @@ def test_a_topics_own_segment_size_holds_and_changes(make_rig: MakeRig) -> None:
         for _ in range(count):
             batch = seal([b"x" * 100_000], [wall_ms()])
             path = "/v1/topics/orders/partitions/0/messages"
-            assert caller.call("node-1", "POST", path, batch, Content_Type=BATCH).status == 200
+            assert (
+                caller.call("node-1", "POST", path, batch, fields={"Content-Type": BATCH}).status
+                == 200
+            )
 
     def segments() -> list[list[int]]:
         logs = [rig.home(name).glob("shards/*/log/*.log") for name in rig.names]
@@ -70,15 +73,13 @@ def test_retention_by_size_removes_the_oldest_segments(make_rig: MakeRig) -> Non
     path = "/v1/topics/orders/partitions/0/messages"
     for number in range(100):
         batch = seal([f"{number:06}".encode() * 1000], [wall_ms()])
-        answer = caller.call("node-1", "POST", path, batch, Content_Type=BATCH)
+        answer = caller.call("node-1", "POST", path, batch, fields={"Content-Type": BATCH})
         assert answer.status == 200, answer.body
 
     def starts() -> list[int]:
-        return [
-            int(caller.call(name, "GET", f"{path}?offset=99&any_replica=true", Accept=BATCH)
-                .fields["Raftline-Log-Start"])
-            for name in rig.names
-        ]  # fmt: skip
+        query = f"{path}?offset=99&any_replica=true"
+        answers = [caller.call(name, "GET", query, fields={"Accept": BATCH}) for name in rig.names]
+        return [int(answer.fields["Raftline-Log-Start"]) for answer in answers]
 
     wait_for(lambda: min(starts()) > 50 and len(set(starts())) == 1, 20, lambda: str(starts()))
     start = starts()[0]

@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from raftline.chaos.rig import Rig, wait_for
+from raftline.chaos.traffic import Caller
 from tests.cluster.conftest import MakeRig
-from tests.cluster.rig import Rig, wait_for
-from tests.cluster.traffic import Caller
 
 TOPIC, GROUP = "jobs", "workers"
 PARTITIONS = 3

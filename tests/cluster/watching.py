@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cluster.rig import Rig
+from raftline.chaos.rig import Rig
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 

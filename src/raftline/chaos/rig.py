@@ -1,7 +1,8 @@
-"""Real processes under test: start, kill, stop, wipe, damage, restart with the first arguments.
+"""A cluster of real processes that may be hurt: start, kill, stop, pause, wipe, damage, restart.
 
 Every process is started here, remembered by its pid, and ended by ``close`` whatever happened.
-Ports are free ones below 32768 on loopback; data lives in the test's own directory.
+Ports are free ones below 32768 on loopback; data lives in the rig's own directory. What goes
+wrong with the rig itself, or does not come true in time, is a ``ChaosProblem``.
 """
 
 import contextlib
@@ -18,6 +19,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from raftline.client.client import Client
 from raftline.model.errors import RaftlineError
 from raftline.server.local_cluster import LocalCluster, LocalNode
@@ -27,6 +30,10 @@ COMMAND_S_MAX = 40.0
 PORTS = (10_000, 28_000)  # of HTTP; peers listen 3,000 above
 PORT_STEPS = (0, 1000, 2000, 3000)
 STACK_TRACE = "Traceback (most recent call last)"
+
+
+class ChaosProblem(Exception):
+    """The rig could not do what was asked, or waited in vain."""
 
 
 class Said:
@@ -41,6 +48,7 @@ class Said:
         return f"exit {self.exit}\n{self.out}{self.err}"
 
     def json(self) -> Any:
+        """Return what it printed, as JSON."""
         return json.loads(self.out)
 
 
@@ -63,9 +71,11 @@ class Rig:
 
     @property
     def names(self) -> list[str]:
+        """Return the names of all nodes."""
         return [node.name for node in self.plan.nodes]
 
     def node(self, name: str) -> LocalNode:
+        """Return a node by name."""
         return next(node for node in self.plan.nodes if node.name == name)
 
     def number(self, name: str) -> int:
@@ -73,15 +83,18 @@ class Rig:
         for row in self.status()["nodes"]:
             if row["name"] == name:
                 return row["id"]
-        raise AssertionError(f"{name} is not in the catalog")
+        raise ChaosProblem(f"{name} is not in the catalog")
 
     def name_of(self, number: int) -> str:
+        """Return the name of the node that has a number."""
         return next(row["name"] for row in self.status()["nodes"] if row["id"] == number)
 
     def home(self, name: str) -> Path:
+        """Return a node's data directory."""
         return Path(self.node(name).data_dir)
 
     def log_text(self, name: str) -> str:
+        """Return all a node has logged."""
         return Path(self.node(name).log).read_text(errors="replace")
 
     def events(self, name: str, event: str) -> list[dict[str, Any]]:
@@ -100,11 +113,13 @@ class Rig:
         return Client(servers, timeout_ms=timeout_ms)
 
     def running(self) -> list[str]:
+        """Return the nodes whose process lives (paused ones too)."""
         return [name for name, child in self._children.items() if child.poll() is None]
 
     # ------------------------------------------------------------------ life
 
     def start_all(self) -> None:
+        """Start every node and wait until all are ready."""
         for name in self.names:
             self.spawn(name)
         self.wait_ready(*self.names)
@@ -116,10 +131,7 @@ class Rig:
         command = [sys.executable, "-m", "raftline", "serve", *node.arguments, *extra]
         # The log stays out of the data directory: that one may be wiped or full.
         log = self.directory / f"{name}.log"
-        self.plan.nodes = [
-            type(n)(**{**_fields(n), "log": str(log)}) if n.name == name else n
-            for n in self.plan.nodes
-        ]
+        self._replace(msgspec.structs.replace(node, log=str(log)))
         with log.open("ab") as output:
             self._children[name] = subprocess.Popen(
                 command,
@@ -140,13 +152,16 @@ class Rig:
             node.kafka: f"127.0.0.1:{base + 2000}",
             node.peer: f"127.0.0.1:{base + 3000}",
         }
-        fields = {
-            **_fields(node),
-            "http": f"http://127.0.0.1:{base}",
-            "peer": f"127.0.0.1:{base + 3000}",
-            "arguments": tuple(swaps.get(word, word) for word in node.arguments),
-        }
-        self.plan.nodes = [LocalNode(**fields) if n.name == name else n for n in self.plan.nodes]
+        moved = msgspec.structs.replace(
+            node,
+            http=f"http://127.0.0.1:{base}",
+            peer=f"127.0.0.1:{base + 3000}",
+            arguments=tuple(swaps.get(word, word) for word in node.arguments),
+        )
+        self._replace(moved)
+
+    def _replace(self, changed: LocalNode) -> None:
+        self.plan.nodes = [changed if n.name == changed.name else n for n in self.plan.nodes]
 
     def join(self, *extra: str) -> str:
         """Start one more node that joins the cluster; return its name."""
@@ -157,6 +172,7 @@ class Rig:
         return name
 
     def restart(self, name: str) -> None:
+        """Start a node again and wait until it is ready."""
         self.spawn(name)
         self.wait_ready(name)
 
@@ -171,9 +187,10 @@ class Rig:
 
     def _is_ready(self, name: str) -> bool:
         child = self._children[name]
-        assert child.poll() is None, (
-            f"{name} ended with {child.returncode}:\n{self.log_text(name)[-3000:]}"
-        )
+        if child.poll() is not None:
+            raise ChaosProblem(
+                f"{name} ended with {child.returncode}:\n{self.log_text(name)[-3000:]}"
+            )
         with self.client(name, timeout_ms=500) as client:
             try:
                 return bool(client.health())
@@ -200,6 +217,7 @@ class Rig:
         return not held
 
     def why(self, name: str) -> str:
+        """Return what a node says of itself, or its last log lines."""
         try:
             with self.client(name, timeout_ms=1000) as client:
                 return str(client.cluster())
@@ -207,7 +225,7 @@ class Rig:
             return f"{error.message}\n{self.log_text(name)[-1500:]}"
 
     def kill(self, *names: str) -> None:
-        """kill -9, all at the same moment."""
+        """Kill -9, all at the same moment."""
         for name in names:
             self._gone(name)
         for name in names:
@@ -221,17 +239,20 @@ class Rig:
             self._gone(name)
             self._children[name].terminate()
         for name in names:
-            assert self._children[name].wait(15) == 0, self.log_text(name)[-3000:]
+            if self._children[name].wait(15):
+                raise ChaosProblem(f"{name} did not end well:\n{self.log_text(name)[-3000:]}")
 
     def ended(self, name: str, seconds: float = 15.0) -> int:
         """Wait until a node ends by itself; return its exit code."""
         return self._children[name].wait(seconds)
 
     def pause(self, name: str) -> None:
+        """Stop a process where it is (SIGSTOP)."""
         self._gone(name)
         self._children[name].send_signal(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
+        """Let a paused process go on."""
         self._children[name].send_signal(signal.SIGCONT)
         self._back(name)
 
@@ -257,7 +278,8 @@ class Rig:
 
     def wipe(self, name: str) -> None:
         """Lose a stopped node's disk."""
-        assert name not in self.running()
+        if name in self.running():
+            raise ChaosProblem(f"{name} runs: a disk is wiped only under a stopped node")
         home = self.home(name)
         for entry in home.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
@@ -280,6 +302,7 @@ class Rig:
     # ------------------------------------------------------------------ asking
 
     def status(self, *names: str) -> dict[str, Any]:
+        """Return the cluster as one of these nodes sees it."""
         with self.client(*names) as client:
             return client.cluster()
 
@@ -308,10 +331,12 @@ class Rig:
         return found[0]
 
     def followers_of(self, topic: str, partition: int = 0) -> list[str]:
+        """Return the running nodes that do not lead a partition."""
         leader = self.leader_of(topic, partition)
         return [name for name in self.running() if name != leader]
 
     def shard_home(self, name: str, topic: str, partition: int = 0) -> Path:
+        """Return the directory of a partition's replica on a node."""
         with self.client() as client:
             shard = client.topic(topic)["partitions"][partition]["shard"]
         return self.home(name) / "shards" / str(shard)
@@ -367,7 +392,7 @@ def free_port_base(nodes: int) -> int:
         base = rng.randrange(*PORTS)
         if all(_is_free(base + step + i) for step in PORT_STEPS for i in range(nodes)):
             return base
-    raise AssertionError("no free ports")
+    raise ChaosProblem("no free ports")
 
 
 def _is_free(port: int) -> bool:
@@ -390,7 +415,7 @@ def wait_for(
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > seconds:
-            raise AssertionError(f"after {seconds} s: {problem()}")
+            raise ChaosProblem(f"after {seconds} s: {problem()}")
         time.sleep(pause_s)
     return time.monotonic() - began
 
@@ -400,14 +425,12 @@ def flip_bit(file: Path, position: int) -> None:
     with file.open("r+b") as opened:
         opened.seek(position)
         byte = opened.read(1)
-        assert byte, f"{file} has no byte {position}"
+        if not byte:
+            raise ChaosProblem(f"{file} has no byte {position}")
         opened.seek(position)
         opened.write(bytes((byte[0] ^ 0x10,)))
 
 
 def mono_ms() -> float:
+    """Return the monotonic time."""
     return time.monotonic() * 1000
-
-
-def _fields(node: LocalNode) -> dict[str, Any]:
-    return {name: getattr(node, name) for name in node.__struct_fields__}

@@ -12,14 +12,16 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
+from raftline.chaos.rig import ChaosProblem, Rig, mono_ms, wait_for
 from raftline.model.errors import TimedOut
 from raftline.testing.batches import seal
-from raftline.testing.checker import check
+from raftline.testing.checker import Verdict, check
 from raftline.testing.history import BODY_FROM, Final, History, Op, Producer, ReplicaLog, Run
-from tests.cluster.rig import Rig, mono_ms, wait_for
 
 BATCH = "application/vnd.raftline.batch"
 CALL_MS = 3_000
@@ -43,10 +45,12 @@ class Answer:
         self.body = body
 
     def json(self) -> Any:
+        """Return the body, read as JSON."""
         return json.loads(self.body)
 
     @property
     def error(self) -> dict[str, str]:
+        """Return the error of an answer that is one."""
         return self.json()["error"] if self.status >= 400 else {}
 
 
@@ -65,7 +69,7 @@ class Caller:
         body: bytes | None = None,
         *,
         timeout_ms: int = CALL_MS,
-        **fields: str,
+        fields: Mapping[str, str] = {},
     ) -> Answer:
         """Make one call. Raises OSError or HTTPException where there is no answer."""
         connection = self._connections.get(name)
@@ -74,8 +78,7 @@ class Caller:
             connection = http.client.HTTPConnection(address, timeout=SOCKET_S)
             connection.connect()
             self._connections[name] = connection
-        headers = {"Raftline-Timeout-Ms": str(timeout_ms)}
-        headers |= {key.replace("_", "-"): value for key, value in fields.items()}
+        headers = {"Raftline-Timeout-Ms": str(timeout_ms), **fields}
         try:
             connection.request(method, path, body=body, headers=headers)
             answer = connection.getresponse()
@@ -85,10 +88,26 @@ class Caller:
             raise
 
     def close(self, *names: str) -> None:
+        """Hang up on these nodes, or on all."""
         for name in names or tuple(self._connections):
             connection = self._connections.pop(name, None)
             if connection is not None:
                 connection.close()
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """What became of the promises under load and faults."""
+
+    verdict: Verdict
+    out_of_service: tuple[str, ...]
+    outage_ms: float  # the longest time in which a partition acknowledged nothing
+    recovery_ms: float  # from the end of the faults until every partition took a write
+
+    def __str__(self) -> str:
+        return (
+            f"{self.verdict}\n  longest outage {self.outage_ms:.0f} ms, "
+            f"recovery {self.recovery_ms:.0f} ms"
+        )
 
 
 class Traffic:
@@ -145,6 +164,7 @@ class Traffic:
     # ------------------------------------------------------------------ load
 
     def start(self) -> "Traffic":
+        """Let all clients begin."""
         for thread in self._threads:
             thread.start()
         return self
@@ -155,8 +175,10 @@ class Traffic:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(JOIN_S_MAX)
-                assert not thread.is_alive(), "a client waits beyond every timeout"
-        assert not self.problems, self.problems
+                if thread.is_alive():
+                    raise ChaosProblem("a client waits beyond every timeout")
+        if self.problems:
+            raise ChaosProblem(f"clients failed: {self.problems}")
 
     def _end(self) -> None:
         """Let the clients of a test that failed end."""
@@ -175,6 +197,7 @@ class Traffic:
         )
 
     def acked(self) -> int:
+        """Count acknowledged appends."""
         return sum(1 for op in self._ops() if op.kind == "append" and op.outcome == "ok")
 
     def _last_errors(self) -> list[str]:
@@ -196,10 +219,10 @@ class Traffic:
 
     def _pick(self, rng: random.Random) -> str:
         """Choose a node: any, but rarely one that is down, unless the clients are stubborn."""
-        for _ in range(1 if self._stubborn else 3):
-            name = rng.choice(self._names)
-            if not self.rig.is_down(name):
-                break
+        name = rng.choice(self._names)
+        for _ in range(0 if self._stubborn else 2):
+            if self.rig.is_down(name):
+                name = rng.choice(self._names)
         return name
 
     def _values(self, who: str, number: int, count: int) -> list[bytes]:
@@ -244,7 +267,7 @@ class Traffic:
             except (OSError, http.client.HTTPException):
                 pass
             if self._over.is_set():
-                raise AssertionError("no producer id until the end")
+                raise ChaosProblem("no producer id until the end")
             time.sleep(0.1)
 
     def _produce_plain(self, rng: random.Random, who: str, caller: Caller) -> None:
@@ -273,7 +296,7 @@ class Traffic:
             op.offset, op.duplicate = row["base_offset"], row["duplicate"]
 
         path = f"/v1/topics/{self.topic}/partitions/{partition}/messages"
-        self._call(caller, op, taken, "POST", path, batch, Content_Type=BATCH)
+        self._call(caller, op, taken, "POST", path, batch, fields={"Content-Type": BATCH})
         return op
 
     def bulk(self, messages: int, batch: int, value_bytes: int = 100) -> None:
@@ -286,7 +309,8 @@ class Traffic:
             values[0] = f"bulk {number} ".encode().ljust(value_bytes, b".")
             sealed = seal(values, [wall_ms()] * batch)
             op = self.append(caller, names[number % len(names)], 0, sealed, None)
-            assert op.outcome == "ok", op.error
+            if op.outcome != "ok":
+                raise ChaosProblem(f"{self.topic}/0: {op.error}")
 
     def _produce_text(self, rng: random.Random, who: str, caller: Caller) -> None:
         """Send single messages as JSON, each once."""
@@ -338,7 +362,7 @@ class Traffic:
         query = f"offset={op.offset}&bytes_max=20000&wait_ms={wait_ms}"
         query += "&linearizable=true" if op.linearizable else ""
         path = f"/v1/topics/{self.topic}/partitions/{partition}/messages?{query}"
-        self._call(caller, op, taken, "GET", path, None, Accept=BATCH)
+        self._call(caller, op, taken, "GET", path, None, fields={"Accept": BATCH})
         return op
 
     def _look_up(self, rng: random.Random, caller: Caller, partition: int) -> Op:
@@ -366,12 +390,13 @@ class Traffic:
         method: str,
         path: str,
         body: bytes | None,
-        **fields: str,
+        *,
+        fields: Mapping[str, str] = {},
     ) -> None:
         """Make a call and note what came of it."""
         outcome, error = "ok", ""
         try:
-            answer = caller.call(op.node, method, path, body, **fields)
+            answer = caller.call(op.node, method, path, body, fields=fields)
         except ConnectionRefusedError:
             outcome, error, op.excused = "refused", "connection_refused: nobody listens", True
         except (OSError, http.client.HTTPException) as problem:
@@ -393,7 +418,14 @@ class Traffic:
     def finish(
         self, *, allowed_bugs: tuple[str, ...] = (), outage_ms_max: int = OUTAGE_MS_MAX
     ) -> str:
-        """After the faults: stop, let it heal, read everything back, judge. Returns a summary."""
+        """Judge, and raise unless every promise was kept. Returns a summary."""
+        judged = self.judge(allowed_bugs=allowed_bugs)
+        if not judged.verdict.clean or judged.out_of_service or judged.outage_ms >= outage_ms_max:
+            raise ChaosProblem(f"{judged}\n  out of service: {judged.out_of_service}")
+        return str(judged)
+
+    def judge(self, *, allowed_bugs: tuple[str, ...] = ()) -> "Judgement":
+        """After the faults: stop, let it heal, read everything back, check the promises."""
         self._names = tuple(self.rig.running())  # nodes that are gone for good are not asked
         healed_ms = mono_ms()
         recovery_ms = self._calm_writes(healed_ms)
@@ -415,14 +447,12 @@ class Traffic:
             recovery_ms=recovery_ms,
             bugs=tuple(bug for bug in self.bugs() if not any(w in bug for w in allowed_bugs)),
         )
-        verdict = check(self.history, final)
-        outage_ms = self.outage_ms()
-        summary = f"{verdict}\n  longest outage {outage_ms:.0f} ms, recovery {recovery_ms:.0f} ms"
-        print(summary)
-        assert verdict.clean, summary
-        assert not final.out_of_service, final.out_of_service
-        assert outage_ms < outage_ms_max, summary
-        return summary
+        return Judgement(
+            verdict=check(self.history, final),
+            out_of_service=final.out_of_service,
+            outage_ms=self.outage_ms(),
+            recovery_ms=recovery_ms,
+        )
 
     def _calm_writes(self, since_ms: float) -> float:
         """Write to every partition through every node; return the time until all took one."""
@@ -436,7 +466,8 @@ class Traffic:
                 op = self._calm_write(caller, names[0], topic, partition, number)
                 if op.outcome == "ok":
                     break
-                assert mono_ms() - since_ms < 3 * OUTAGE_MS_MAX, op.error
+                if mono_ms() - since_ms > 3 * OUTAGE_MS_MAX:
+                    raise ChaosProblem(f"{topic}/{partition} takes no writes: {op.error}")
                 time.sleep(0.1)
         took_ms = mono_ms() - since_ms
         for name in names:
@@ -495,18 +526,20 @@ class Traffic:
                 rows = reply["messages"]
                 runs += [(m["offset"], 1, self.history.ident_of(m["value"].encode())) for m in rows]
             else:
-                reply = self._asked(caller, name, query, Accept=BATCH)
+                reply = self._asked(caller, name, query, fields={"Accept": BATCH})
                 runs += self.history.runs_of(reply.body)
-            assert runs, f"{topic}/{partition} on {name} gives nothing at {offset} of {end}"
-            assert runs[-1][0] + runs[-1][1] > offset, f"no progress at {offset} on {name}"
-            offset = runs[-1][0] + runs[-1][1]
+            reached = runs[-1][0] + runs[-1][1] if runs else 0
+            if reached <= offset:
+                raise ChaosProblem(f"{topic}/{partition}@{offset} of {end}: nothing from {name}")
+            offset = reached
         caller.close()
         return ReplicaLog(name, start, max(offset, start), tuple(runs))
 
     @staticmethod
-    def _asked(caller: Caller, name: str, path: str, **fields: str) -> Answer:
-        answer = caller.call(name, "GET", path, **fields)
-        assert answer.status == 200, f"{name} {path}: {answer.status} {answer.body!r}"
+    def _asked(caller: Caller, name: str, path: str, *, fields: Mapping[str, str] = {}) -> Answer:
+        answer = caller.call(name, "GET", path, fields=fields)
+        if answer.status != 200:
+            raise ChaosProblem(f"{name} {path}: {answer.status} {answer.body!r}")
         return answer
 
     def _quarantined(self) -> tuple[str, ...]:
@@ -539,4 +572,5 @@ class Traffic:
 
 
 def wall_ms() -> int:
+    """Return the time of day."""
     return time.time_ns() // 1_000_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.rig import Rig, wait_for
+from raftline.chaos.rig import Rig, wait_for
 from tests.conformance.promises.client_driver import ClientDriver
 from tests.conformance.promises.driver import Driver
 from tests.conformance.promises.grpc_driver import GrpcDriver

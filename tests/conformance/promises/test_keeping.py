@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.rig import wait_for
+from raftline.chaos.rig import wait_for
 from tests.conformance.promises.conftest import MakeTopic
 from tests.conformance.promises.driver import LEASE_LOST, Driver, Letter, Moved, Refused
 

@@ -1,0 +1,1 @@
+"""Real processes under load and faults, judged by the promises: `raftline chaos`."""

@@ -1,0 +1,1 @@
+from raftline.chaos.traffic import *  # noqa: F403
