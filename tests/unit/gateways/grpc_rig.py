@@ -29,6 +29,7 @@ from raftline.wire.proto.raftline.v1 import (
     groups_pb2,
     messages_pb2,
     scheduled_pb2,
+    traces_pb2,
 )
 from tests.unit.gateways.little_node import LittleNode
 from tests.unit.transport.free_port import bind_free
@@ -39,6 +40,7 @@ FILES = (
     groups_pb2,
     scheduled_pb2,
     dead_letters_pb2,
+    traces_pb2,
     admin_pb2,
     queue_pb2,
 )

@@ -124,6 +124,12 @@ def test_waiting_messages() -> None:
         moved = await service.Move(scheduled.MoveScheduledRequest(id=sent[1].id, delay_ms=90_000))
         assert moved.due_ms > sent[1].due_ms
         await service.Cancel(scheduled.CancelScheduledRequest(id=sent[0].id))
+        stats = await service.Stats(scheduled.ScheduledStatsRequest(topic="orders"))
+        assert (stats.total.waiting, stats.total.cancelled, stats.total.scheduled) == (4, 1, 5)
+        assert [(row.partition, row.waiting) for row in stats.partitions] == [(0, 2), (1, 2)]
+        assert stats.total.next_due_ms == sent[2].due_ms
+        one = await service.Stats(scheduled.ScheduledStatsRequest(topic="orders", partition=1))
+        assert one.total.waiting == 2
         gone = await service.Show(scheduled.ShowScheduledRequest(id=sent[0].id))
         assert gone.state == "cancelled"
         await service.Move(scheduled.MoveScheduledRequest(id=sent[2].id, delay_ms=0))
@@ -197,8 +203,19 @@ def test_topics_and_the_cluster() -> None:
         await rig.send(b"a", b"b", partition=0)
         await admin.TrimTopic(admin_pb2.TrimTopicRequest(name="orders", partition=0, offset=1))
         assert (await admin.NewProducer(admin_pb2.NewProducerRequest())).producer_id > 0
+        made = await admin.EnsureTopic(admin_pb2.EnsureTopicRequest(name="made"))
+        assert (made.name, len(made.partitions)) == ("made", 6)
+        assert await admin.EnsureTopic(admin_pb2.EnsureTopicRequest(name="made")) == made
+        shards = await admin.ListShards(admin_pb2.ListShardsRequest(topics=["orders", "nowhere"]))
+        assert [(row.topic, row.partition) for row in shards.shards] == [
+            ("orders", number) for number in range(3)
+        ]
+        assert [row.leader for row in shards.shards] == [1, 1, 1]
+        assert [row.id for row in shards.nodes] == [1]
+        assert len((await admin.ListShards(admin_pb2.ListShardsRequest(all=True))).shards) == 9
         cluster = await admin.ShowCluster(admin_pb2.ShowClusterRequest())
         assert cluster.ready
+        assert [topic.name for topic in cluster.topics] == ["made", "orders"]
         assert [node.name for node in cluster.nodes] == ["node-1"]
         verified = await admin.Verify(admin_pb2.VerifyRequest())
         assert verified.identical

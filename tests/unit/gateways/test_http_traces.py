@@ -315,7 +315,7 @@ def test_searches_that_make_no_sense() -> None:
             (SEARCH + "&limit=1001", 400, "invalid_argument"),
             (SEARCH + "&from=teatime", 400, "invalid_argument"),
             (SEARCH + "&to=99999999999999999999", 400, "invalid_argument"),
-            (SEARCH + "&partition=1", 400, "invalid_argument"),
+            (SEARCH + "&partition=1", 404, "unknown_partition"),
             (SEARCH + "&after=x", 400, "invalid_argument"),
             (SEARCH + "&after=5:1", 400, "invalid_argument"),
             (SEARCH + "&after=0:99999999999999999999", 400, "invalid_argument"),

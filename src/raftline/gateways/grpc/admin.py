@@ -8,6 +8,7 @@ import msgspec
 from raftline.gateways.grpc.calling import Call, answer_of
 from raftline.gateways.ports import Calls
 from raftline.gateways.publication import check_partition
+from raftline.gateways.topic_finder import TopicFinder
 from raftline.model.calls import NodeRow, PartitionRow, TopicRow, Verified
 from raftline.model.errors import InvalidArgument, UnknownTopic
 from raftline.wire.proto.raftline.v1 import admin_pb2 as pb
@@ -18,10 +19,11 @@ Value = str | int | bool
 class AdminService:
     """raftline.v1.AdminService."""
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_calls", "_finder")
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, finder: TopicFinder) -> None:
         self._calls = calls
+        self._finder = finder
 
     # ------------------------------------------------------------------ topics
 
@@ -38,7 +40,9 @@ class AdminService:
             if number:
                 arguments[name] = number
         await self._command("topic.create", arguments, call)
-        return pb.CreateTopicReply(name=request.name)
+        return pb.CreateTopicReply(
+            name=request.name, partitions=len(self._row(request.name).partitions)
+        )
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsReply:
         """List all topics."""
@@ -46,10 +50,13 @@ class AdminService:
 
     async def show_topic(self, request: pb.ShowTopicRequest, call: Call) -> pb.Topic:
         """Show one topic with its settings and partitions."""
-        for row in self._calls.catalog().topics:
-            if row.name == request.name:
-                return _topic(row)
-        raise UnknownTopic(request.name)
+        return _topic(self._row(request.name))
+
+    async def ensure_topic(self, request: pb.EnsureTopicRequest, call: Call) -> pb.Topic:
+        """Show a topic; create it first, as a first send does, where that is allowed."""
+        name = request.name
+        await answer_of(lambda done: self._finder.choose(name, [None], call.timeout_ms, done))
+        return _topic(self._row(name))
 
     async def set_topic(self, request: pb.SetTopicRequest, call: Call) -> pb.SetTopicReply:
         """Change settings of a topic."""
@@ -79,11 +86,31 @@ class AdminService:
 
     # ------------------------------------------------------------------ cluster
 
+    async def list_shards(self, request: pb.ListShardsRequest, call: Call) -> pb.ListShardsReply:
+        """Say who leads and who holds each partition, and where the nodes are."""
+        catalog, names = self._calls.catalog(), frozenset(request.topics)
+        return pb.ListShardsReply(
+            shards=[
+                pb.Shard(
+                    topic=topic.name,
+                    partition=row.partition,
+                    shard=row.shard,
+                    leader=row.leader,
+                    replicas=row.replicas,
+                )
+                for topic in catalog.topics
+                if request.all or topic.name in names
+                for row in topic.partitions
+            ],
+            nodes=[_node(row) for row in catalog.nodes],
+        )
+
     async def show_cluster(self, request: pb.ShowClusterRequest, call: Call) -> pb.ClusterReply:
-        """Show nodes and health as this node sees them."""
+        """Show nodes, topics and health as this node sees them."""
         status = self._calls.status()
         fields = msgspec.structs.asdict(status)
         fields["nodes"] = [_node(row) for row in status.nodes]
+        fields["topics"] = [_topic(row) for row in self._calls.catalog().topics]
         known = pb.ClusterReply.DESCRIPTOR.fields_by_name
         return pb.ClusterReply(**{name: value for name, value in fields.items() if name in known})
 
@@ -139,6 +166,12 @@ class AdminService:
             "to_node": _named(request.to_node),
         }
         return await self._change("cluster.transfer", arguments, call)
+
+    def _row(self, name: str) -> TopicRow:
+        for row in self._calls.catalog().topics:
+            if row.name == name:
+                return row
+        raise UnknownTopic(name)
 
     async def _change(self, name: str, arguments: dict[str, Any], call: Call) -> pb.ChangeReply:
         reply = await self._command(name, arguments, call)

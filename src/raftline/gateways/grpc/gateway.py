@@ -21,6 +21,7 @@ from raftline.gateways.grpc.messages import MessageService
 from raftline.gateways.grpc.queue_service import QueueService
 from raftline.gateways.grpc.registry import Registry
 from raftline.gateways.grpc.scheduled import ScheduledService
+from raftline.gateways.grpc.traces import TraceService
 from raftline.gateways.ports import Calls
 from raftline.gateways.topic_finder import TopicFinder
 from raftline.node.ports import Clock
@@ -33,6 +34,7 @@ from raftline.wire.proto.raftline.v1 import (
     groups_pb2,
     messages_pb2,
     scheduled_pb2,
+    traces_pb2,
 )
 
 MESSAGE_SLACK_BYTES = 1 << 20  # what a request or a reply weighs besides its batches
@@ -74,7 +76,8 @@ class GrpcGateway:
         self._add(groups_pb2.DESCRIPTOR, groups)
         self._add(scheduled_pb2.DESCRIPTOR, ScheduledService(calls))
         self._add(dead_letters_pb2.DESCRIPTOR, DeadLetterService(calls))
-        self._add(admin_pb2.DESCRIPTOR, AdminService(calls))
+        self._add(admin_pb2.DESCRIPTOR, AdminService(calls, finder))
+        self._add(traces_pb2.DESCRIPTOR, TraceService(calls))
         queue = QueueService(clock, calls, finder, batch_bytes_max=limits.batch_bytes_max)
         self._add(queue_pb2.DESCRIPTOR, queue)
         health = HealthService(clock, calls, tuple(registry.handlers))

@@ -181,7 +181,7 @@ class GroupService:
         """List groups of both kinds."""
         topic = request.topic
         body = await answer_of(lambda done: self._reports.list_all(topic, call.timeout_ms, done))
-        return pb.ListGroupsReply(groups=[pb.GroupSummary(**row) for row in body["groups"]])
+        return pb.ListGroupsReply(groups=[_summary(row) for row in body["groups"]])
 
     async def show(self, request: pb.ShowGroupRequest, call: Call) -> pb.ShowGroupReply:
         """Show one group of either kind, or of both."""
@@ -212,6 +212,11 @@ class GroupService:
 
     async def _ask(self, request: Any, call: Call) -> Any:
         return await answer_of(lambda done: self._calls.group(request, call.timeout_ms, done))
+
+
+def _summary(row: dict[str, Any]) -> pb.GroupSummary:
+    known = pb.GroupSummary.DESCRIPTOR.fields_by_name
+    return pb.GroupSummary(**{name: value for name, value in row.items() if name in known})
 
 
 def _member(view: MemberView) -> pb.MemberReply:

@@ -1,4 +1,4 @@
-"""Waiting messages over gRPC: list, show, cancel, move."""
+"""Waiting messages over gRPC: list, count, show, cancel, move."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +16,7 @@ from raftline.model.records import open_batch
 from raftline.wire.proto.raftline.v1 import scheduled_pb2 as pb
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
+COUNTS = ("waiting", "released", "cancelled", "scheduled", "bytes")
 
 
 class ScheduledService:
@@ -32,16 +33,11 @@ class ScheduledService:
         limit = bounded("limit", request.limit, LIMIT_DEFAULT, 1, LIMIT_MAX)
         after = parse_cursor(request.after) if request.after else None
         partitions = self._partitions(request)
-        timeout_ms = call.timeout_ms
 
-        def asking(partition: int) -> Callable[[Callable[[Any], None]], None]:
-            arguments: dict[str, object] = {"after": after_in(after, partition), "limit": limit}
-            return lambda take: self._calls.ask(
-                topic, partition, "waiting.list", arguments, timeout_ms, take
-            )
+        def arguments(partition: int) -> dict[str, object]:
+            return {"after": after_in(after, partition), "limit": limit}
 
-        answers = await answer_of(lambda done: Fan([asking(p) for p in partitions], done).start())
-        replies = [unwrap(answer) for answer in answers]
+        replies = await self._ask_all(topic, partitions, "waiting.list", arguments, call)
         rows = sorted(
             (due_ms, partition, number, priority, reply["at_ms"])
             for partition, reply in zip(partitions, replies, strict=True)
@@ -54,6 +50,20 @@ class ScheduledService:
             messages=[_row(topic, *row) for row in page],
             count=count,
             next="" if last is None else f"{last[0]}.{last[1]}.{last[2]}",
+        )
+
+    async def stats(self, request: pb.ScheduledStatsRequest, call: Call) -> pb.ScheduledStatsReply:
+        """Count what waits, and what waited."""
+        partitions = self._partitions(request)
+        replies = await self._ask_all(
+            request.topic, partitions, "waiting.stats", lambda _: {}, call
+        )
+        dues = [r["earliest_due_ms"] for r in replies if r["earliest_due_ms"] >= 0]
+        total = {name: sum(reply[name] for reply in replies) for name in COUNTS}
+        total["earliest_due_ms"] = min(dues, default=-1)
+        return pb.ScheduledStatsReply(
+            total=_counts(-1, total),
+            partitions=[_counts(p, reply) for p, reply in zip(partitions, replies, strict=True)],
         )
 
     async def show(self, request: pb.ShowScheduledRequest, call: Call) -> pb.ShowScheduledReply:
@@ -99,7 +109,27 @@ class ScheduledService:
             lambda done: self._calls.ask(topic, partition, question, asked, call.timeout_ms, done)
         )
 
-    def _partitions(self, request: pb.ListScheduledRequest) -> "list[int]":
+    async def _ask_all(
+        self,
+        topic: str,
+        partitions: "list[int]",
+        question: str,
+        arguments: Callable[[int], dict[str, object]],
+        call: Call,
+    ) -> "list[dict[str, Any]]":
+        timeout_ms = call.timeout_ms
+
+        def asking(partition: int) -> Callable[[Callable[[Any], None]], None]:
+            return lambda take: self._calls.ask(
+                topic, partition, question, arguments(partition), timeout_ms, take
+            )
+
+        answers = await answer_of(lambda done: Fan([asking(p) for p in partitions], done).start())
+        return [unwrap(answer) for answer in answers]
+
+    def _partitions(
+        self, request: pb.ListScheduledRequest | pb.ScheduledStatsRequest
+    ) -> "list[int]":
         """Return the partitions that are asked: one, or all."""
         for row in self._calls.catalog().topics:
             if row.name == request.topic:
@@ -129,4 +159,13 @@ def _row(
         due_ms=due_ms,
         in_ms=max(0, due_ms - at_ms),
         priority=priority,
+    )
+
+
+def _counts(partition: int, reply: dict[str, Any]) -> pb.ScheduledCounts:
+    due_ms: int = reply["earliest_due_ms"]
+    return pb.ScheduledCounts(
+        partition=partition,
+        next_due_ms=None if due_ms < 0 else due_ms,
+        **{name: reply[name] for name in COUNTS},
     )

@@ -36,10 +36,12 @@ class CreateTopicRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., replication_factor: _Optional[int] = ..., settings: _Optional[_Mapping[str, Setting]] = ...) -> None: ...
 
 class CreateTopicReply(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "partitions")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    partitions: int
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
     __slots__ = ()
@@ -52,6 +54,12 @@ class ListTopicsReply(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ...) -> None: ...
 
 class ShowTopicRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class EnsureTopicRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
@@ -159,12 +167,42 @@ class NewProducerReply(_message.Message):
     epoch: int
     def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
+class ListShardsRequest(_message.Message):
+    __slots__ = ("topics", "all")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    all: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ...) -> None: ...
+
+class Shard(_message.Message):
+    __slots__ = ("topic", "partition", "shard", "leader", "replicas")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    shard: int
+    leader: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., shard: _Optional[int] = ..., leader: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ListShardsReply(_message.Message):
+    __slots__ = ("shards", "nodes")
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    shards: _containers.RepeatedCompositeFieldContainer[Shard]
+    nodes: _containers.RepeatedCompositeFieldContainer[Node]
+    def __init__(self, shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ...) -> None: ...
+
 class ShowClusterRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("id", "name", "rack", "peer", "http", "grpc", "kafka", "state", "free_bytes")
+    __slots__ = ("id", "name", "rack", "peer", "http", "grpc", "kafka", "state", "free_bytes", "clock_offset_ms")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +212,7 @@ class Node(_message.Message):
     KAFKA_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_OFFSET_MS_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     rack: str
@@ -183,10 +222,11 @@ class Node(_message.Message):
     kafka: str
     state: str
     free_bytes: int
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., rack: _Optional[str] = ..., peer: _Optional[str] = ..., http: _Optional[str] = ..., grpc: _Optional[str] = ..., kafka: _Optional[str] = ..., state: _Optional[str] = ..., free_bytes: _Optional[int] = ...) -> None: ...
+    clock_offset_ms: int
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., rack: _Optional[str] = ..., peer: _Optional[str] = ..., http: _Optional[str] = ..., grpc: _Optional[str] = ..., kafka: _Optional[str] = ..., state: _Optional[str] = ..., free_bytes: _Optional[int] = ..., clock_offset_ms: _Optional[int] = ...) -> None: ...
 
 class ClusterReply(_message.Message):
-    __slots__ = ("cluster", "node", "name", "ready", "reason", "catalog_leader", "catalog_version", "nodes", "shards", "leaderless", "quarantined", "wal_bytes", "free_bytes", "uptime_ms")
+    __slots__ = ("cluster", "node", "name", "ready", "reason", "catalog_leader", "catalog_version", "nodes", "shards", "leaderless", "quarantined", "wal_bytes", "free_bytes", "uptime_ms", "topics")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +241,7 @@ class ClusterReply(_message.Message):
     WAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     node: int
     name: str
@@ -215,7 +256,8 @@ class ClusterReply(_message.Message):
     wal_bytes: int
     free_bytes: int
     uptime_ms: int
-    def __init__(self, cluster: _Optional[str] = ..., node: _Optional[int] = ..., name: _Optional[str] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., catalog_leader: _Optional[int] = ..., catalog_version: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., shards: _Optional[int] = ..., leaderless: _Optional[_Iterable[str]] = ..., quarantined: _Optional[_Iterable[str]] = ..., wal_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., uptime_ms: _Optional[int] = ...) -> None: ...
+    topics: _containers.RepeatedCompositeFieldContainer[Topic]
+    def __init__(self, cluster: _Optional[str] = ..., node: _Optional[int] = ..., name: _Optional[str] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., catalog_leader: _Optional[int] = ..., catalog_version: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., shards: _Optional[int] = ..., leaderless: _Optional[_Iterable[str]] = ..., quarantined: _Optional[_Iterable[str]] = ..., wal_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ...) -> None: ...
 
 class VerifyRequest(_message.Message):
     __slots__ = ()

@@ -88,3 +88,37 @@ class MoveScheduledReply(_message.Message):
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
     due_ms: int
     def __init__(self, due_ms: _Optional[int] = ...) -> None: ...
+
+class ScheduledStatsRequest(_message.Message):
+    __slots__ = ("topic", "partition")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...
+
+class ScheduledCounts(_message.Message):
+    __slots__ = ("partition", "waiting", "released", "cancelled", "scheduled", "bytes", "next_due_ms")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    waiting: int
+    released: int
+    cancelled: int
+    scheduled: int
+    bytes: int
+    next_due_ms: int
+    def __init__(self, partition: _Optional[int] = ..., waiting: _Optional[int] = ..., released: _Optional[int] = ..., cancelled: _Optional[int] = ..., scheduled: _Optional[int] = ..., bytes: _Optional[int] = ..., next_due_ms: _Optional[int] = ...) -> None: ...
+
+class ScheduledStatsReply(_message.Message):
+    __slots__ = ("total", "partitions")
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    total: ScheduledCounts
+    partitions: _containers.RepeatedCompositeFieldContainer[ScheduledCounts]
+    def __init__(self, total: _Optional[_Union[ScheduledCounts, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[ScheduledCounts, _Mapping]]] = ...) -> None: ...
