@@ -8,6 +8,7 @@ from raftline.model.errors import InvalidArgument, InvalidTopic
 from raftline.model.limits import GROUP_NAME_CHARS_MAX, NODE_NAME_CHARS_MAX, TOPIC_NAME_CHARS_MAX
 
 DEAD_LETTERS = ".dlq"
+TRACES = ".trace"
 
 _CHARS = re.compile(r"[A-Za-z0-9._-]*", re.ASCII)
 
@@ -72,3 +73,8 @@ def dead_letter_topic(topic: str) -> str:
 def is_dead_letter_topic(topic: str) -> bool:
     """Say whether ``topic`` takes dead letters. It has none of its own."""
     return topic.endswith(DEAD_LETTERS)
+
+
+def traced_topic(topic: str) -> str:
+    """Return the topic whose trace a name like ``orders.trace`` means; empty: none."""
+    return topic.removesuffix(TRACES) if topic.endswith(TRACES) else ""

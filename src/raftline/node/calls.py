@@ -47,6 +47,7 @@ from raftline.model.errors import (
 )
 from raftline.model.groups import Answer, GroupList, Request
 from raftline.model.ids import ShardId
+from raftline.model.names import traced_topic
 from raftline.model.overview import Overview
 from raftline.model.partitioner import partition_of
 from raftline.model.settings import SETTINGS, Value, effective
@@ -423,7 +424,12 @@ class NodeCalls:
         wait_ms = max(0, min(wait_ms, limits.wait_ms_max, timeout_ms))
         shard = self.locate(topic, partition)
         if isinstance(shard, RaftlineError):
-            done(shard)
+            source = traced_topic(topic) if isinstance(shard, UnknownTopic) else ""
+            if source:
+                traces = self._node.trace_logs
+                traces.read(source, partition, offset, bytes_max, wait_ms, timeout_ms, done)
+            else:
+                done(shard)
             return
         place = self._local.get((topic, partition))
         replica = None if place is None else place.replica
@@ -504,7 +510,12 @@ class NodeCalls:
         """Find the first message with a timestamp at or after ``time_ms``."""
         shard = self.locate(topic, partition)
         if isinstance(shard, RaftlineError):
-            done(shard)
+            source = traced_topic(topic) if isinstance(shard, UnknownTopic) else ""
+            if source:
+                traces = self._node.trace_logs
+                traces.look_up_time(source, partition, time_ms, timeout_ms, done)
+            else:
+                done(shard)
             return
 
         def local(replica: Replica, _left_ms: int, answer: LookDone) -> None:

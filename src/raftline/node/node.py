@@ -64,6 +64,7 @@ from raftline.node.shards import Shards, find_shards, shard_directory
 from raftline.node.status import StatusPages
 from raftline.node.tallies import Tally
 from raftline.node.timelines import Timelines
+from raftline.node.trace_logs import TraceLogs
 from raftline.node.turn import Turn
 from raftline.node.upkeep import Upkeep
 from raftline.node.verifier import Verifier
@@ -264,6 +265,7 @@ class Node(NodeCalls):
         WorkGroupQuestions(self)
         MessageStates(self)
         self.timelines = Timelines(self)
+        self.trace_logs = TraceLogs(self)
         self.pieces = Pieces(self)
         self.dead_letters = DeadLetters(self)
         self.letters = Letters(self)

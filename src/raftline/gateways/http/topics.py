@@ -19,6 +19,7 @@ from raftline.gateways.ports import Calls
 from raftline.gateways.topic_finder import TopicFinder
 from raftline.model.calls import TopicRow
 from raftline.model.errors import InvalidArgument, UnknownTopic
+from raftline.model.names import traced_topic
 from raftline.model.settings import effective
 
 Setting = str | Int | bool
@@ -154,10 +155,15 @@ class TopicRoutes:
         self._calls.command("producer.new", {}, request.timeout_ms, exchange.then(exchange.json))
 
     def _row(self, name: str) -> TopicRow:
+        source, traced = traced_topic(name), None
         for row in self._calls.catalog().topics:
             if row.name == name:
                 return row
-        raise UnknownTopic(name)
+            if row.name == source:
+                traced = msgspec.structs.replace(row, name=name)  # its trace reads like a topic
+        if traced is None:
+            raise UnknownTopic(name)
+        return traced
 
 
 def _one_of(names: tuple[str, str], first: int | None, second: int | None) -> int | None:
