@@ -85,6 +85,15 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     clock_offset_ms: int = 0
 
 
+class NodesView(msgspec.Struct, frozen=True):
+    """The nodes of a cluster, and who is asked."""
+
+    cluster: str
+    node: int
+    catalog_leader: int  # 0: nobody known
+    nodes: tuple[NodeRow, ...]
+
+
 class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
     """One partition: where it lives and who leads it (0: nobody known)."""
 

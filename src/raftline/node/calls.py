@@ -27,6 +27,7 @@ from raftline.model.calls import (
     ClusterStatus,
     Looked,
     NewWaiting,
+    NodesView,
     ReadReply,
     Received,
     Scheduled,
@@ -297,7 +298,7 @@ class NodeCalls:
             shard = self.locate(topic, partition)
             if isinstance(shard, RaftlineError):
                 return shard
-            leader = self._node.router.leader_of(shard)
+            leader = self._node.router.known_leader(shard)
             name = f"{topic}/{partition}"
             if leader in (0, self._node.id):
                 return NoLeader(name)
@@ -655,6 +656,10 @@ class NodeCalls:
     def overview(self, timeout_ms: int, done: Callable[[Overview], None]) -> None:
         """Ask all live nodes what they lead (glances.py)."""
         self._node.glances.all(timeout_ms, done)
+
+    def nodes_view(self) -> NodesView:
+        """Return the nodes as this one sees them (no waiting)."""
+        return self._node.status_pages.cluster()
 
     def find_topic(self, name: str) -> TopicRow | None:
         """Return one topic as this node sees it (no waiting)."""

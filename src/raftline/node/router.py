@@ -88,6 +88,14 @@ class Router:
             return hinted
         return live[attempt % len(live)]
 
+    def known_leader(self, shard: int) -> int:
+        """Return a shard's leader without guessing where we have a replica; 0 if none is known."""
+        replica = self.directory.replica(shard)
+        if replica is None:
+            return self.leader_of(shard)
+        hinted = self._hints.get(shard, 0)
+        return replica.leader_node or (hinted if self.peers.is_live(hinted) else 0)
+
     def send(
         self,
         shard: int,

@@ -1,9 +1,17 @@
 """Status: the cluster as this node sees it, without asking anyone."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raftline.machines.catalog.state import REMOVED, Shard, Topic
-from raftline.model.calls import CatalogView, ClusterStatus, NodeRow, PartitionRow, TopicRow
+from raftline.model.calls import (
+    CatalogView,
+    ClusterStatus,
+    NodeRow,
+    NodesView,
+    PartitionRow,
+    TopicRow,
+)
 from raftline.model.ids import CATALOG_SHARD, ReplicaId, node_of
 from raftline.model.settings import effective
 from raftline.node.partition import PartitionHost
@@ -61,7 +69,13 @@ class StatusPages:
     def topic(self, name: str) -> TopicRow | None:
         """Return one topic."""
         found = self._node.catalog_machine.topics.get(name)
-        return None if found is None else self._topic(found)
+        return None if found is None else self._topic(found, self._node.router.known_leader)
+
+    def cluster(self) -> NodesView:
+        """Return the nodes alone: cheap, whatever the number of shards."""
+        node = self._node
+        leader = node.router.known_leader(CATALOG_SHARD)
+        return NodesView(node.identity.cluster, node.id, leader, self._nodes())
 
     def _nodes(self) -> tuple[NodeRow, ...]:
         node = self._node
@@ -90,21 +104,23 @@ class StatusPages:
             )
         return tuple(rows)
 
-    def _topic(self, topic: Topic) -> TopicRow:
+    def _topic(self, topic: Topic, leader_of: Callable[[int], int] | None = None) -> TopicRow:
         shards = self._node.catalog_machine.shards
+        leader_of = leader_of or self._node.router.leader_of
         return TopicRow(
             name=topic.name,
             uuid=topic.uuid,
             replication_factor=topic.replication_factor,
             created_ms=topic.created_ms,
             settings=effective(topic.settings),
-            partitions=tuple(self._partition(shards[shard]) for shard in topic.shards),
+            partitions=tuple(
+                self._partition(shards[shard], leader_of(shard)) for shard in topic.shards
+            ),
         )
 
-    def _partition(self, row: Shard) -> PartitionRow:
+    def _partition(self, row: Shard, leader: int) -> PartitionRow:
         node = self._node
         replica = node.shards.get(row.id)
-        leader = node.router.leader_of(row.id)
         state = "ok" if leader else "no leader"
         if row.id in node.shards.quarantined:
             state = f"quarantined: {node.shards.quarantined[row.id][1]}"
