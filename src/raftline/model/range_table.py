@@ -222,7 +222,7 @@ class RangeTable:
         return at, row + (chunk.cells[row * self._width] <= offset)
 
     def _replace_one(self, start: int, end: int, row: "array[int]") -> bool:
-        """Change one whole range inside a chunk whose neighbours stay apart: the common case."""
+        """Change one whole range, or let the one before grow, inside a chunk: the common cases."""
         at = bisect_right(self._firsts, start) - 1
         if at < 0:
             return False
@@ -230,7 +230,9 @@ class RangeTable:
         starts, cells = chunk.starts, chunk.cells
         place = bisect_right(starts, start) - 1
         cell = place * width
-        if starts[place] != start or cells[cell] != end or not 0 < place < len(starts) - 1:
+        if starts[place] != start:
+            return cells[cell] == start and self._grow(at, place, end, row)
+        if cells[cell] != end or not 0 < place < len(starts) - 1:
             return False
         if cells[cell - width] == start and cells[cell - width + 1 : cell] == row:
             return False
@@ -239,16 +241,34 @@ class RangeTable:
         self._own(at).cells[cell + 1 : cell + width] = row
         return True
 
+    def _grow(self, at: int, place: int, end: int, row: "array[int]") -> bool:
+        """Let a range with the same row reach up to ``end``, if it then touches nothing. T2."""
+        chunk, cell = self._chunks[at], place * self._width
+        if place + 1 < len(chunk.starts):
+            after = chunk.starts[place + 1]
+        else:
+            after = self._firsts[at + 1] if at + 1 < len(self._firsts) else end + 1
+        if after <= end or chunk.cells[cell + 1 : cell + self._width] != row:
+            return False
+        self._own(at).cells[cell] = end
+        return True
+
     def _remove_one(self, start: int, end: int) -> bool:
-        """Drop one whole range inside a chunk: the common case."""
+        """Drop one whole range, or the front of one, inside a chunk: the common cases."""
         at = bisect_right(self._firsts, start) - 1
         if at < 0:
             return False
         chunk, width = self._chunks[at], self._width
         place = bisect_right(chunk.starts, start) - 1
         cell = place * width
-        if chunk.starts[place] != start or chunk.cells[cell] != end:
+        held_end = chunk.cells[cell]
+        if chunk.starts[place] != start or held_end < end:
             return False
+        if held_end > end:
+            self._own(at).starts[place] = end
+            if not place:
+                self._firsts[at] = end
+            return True
         if not place or len(chunk.starts) <= _SMALL_ROWS:
             return False
         chunk = self._own(at)

@@ -349,7 +349,10 @@ class Desk:
 
     def arm(self) -> None:
         """Set the timer for the next lease or backoff that ends."""
-        due = self._host.machine.delivery.next_due_ms()
+        delivery = self._host.machine.delivery
+        if self._timer is not None and not delivery.is_due_before(self._timer_due):
+            return
+        due = delivery.next_due_ms()
         if due is None or (self._timer is not None and due >= self._timer_due):
             return
         if self._timer is not None:

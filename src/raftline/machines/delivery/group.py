@@ -25,6 +25,7 @@ from raftline.machines.delivery.rows import (
     DEAD,
     DYING,
     KEY,
+    LEASE,
     LEASED,
     MARK,
     READY,
@@ -136,6 +137,11 @@ class WorkGroup:
             timers.pop()
         return None
 
+    def due_ms_least(self) -> int | None:
+        """Return a time before which no lease and no backoff ends: a quick look."""
+        note = self.timers.first()
+        return note and note[0]
+
     def row_at(self, time_ms: int, start: int) -> tuple[int, Row] | None:
         """Return end and row of what waits for ``time_ms`` from ``start`` on; None if nothing."""
         held = self.rows.find(start)
@@ -159,6 +165,19 @@ class WorkGroup:
             self._settle(start, end)
         else:
             self._mark(start, end, new)
+
+    def ack(self, start: int, end: int, lease: int, mark: int) -> bool:
+        """Settle what lies in one row of this lease and mark; False: it does not, look closer."""
+        held = self.rows.find(start)
+        if held is None or start >= end or held[1] < end:
+            return False
+        row = held[2]
+        if row[LEASE] != lease or row[MARK] != mark:
+            return False
+        self.rows.remove(start, end)
+        self._leave((start, end, row, held[1]))
+        self._settle(start, end)
+        return True
 
     def trim(self, log_start: int) -> None:
         """Forget everything below ``log_start``."""
@@ -311,14 +330,14 @@ class WorkGroup:
         state = row[MARK] & 7
         self.counts[state] -= count
         if state in TIMED:
-            self.timers.disarm(row[TIME], count)
-            if row_end > end:
-                self.timers.arm(row[TIME], end, 0)  # the rest of the row begins elsewhere now
+            self.timers.disarm(row[TIME], count, end if row_end > end else -1)
         elif state == READY:
             self.ready.remove(start, end)
-        if row[WHO]:
-            self.members.drop(member_of(row), count)
-            self.errors.drop(error_of(row), count)
+        who = row[WHO]
+        if who:
+            self.members.drop(who & TEXT_MASK, count)
+            if who > TEXT_MASK:
+                self.errors.drop(who >> 32, count)
         if row[KEY]:
             self.keys.discard(row[KEY])
             self.freed.append(row[KEY])

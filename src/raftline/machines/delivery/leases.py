@@ -116,9 +116,16 @@ def settle(
     group: WorkGroup, outbox: Outbox, command: Settle, at_ms: int, next_offset: int
 ) -> list[int]:
     """Do to the ranges what their worker says; return those whose lease has moved on."""
-    taken = Taken()
     lease, mark = _named(command)
     ranges, looks = command.ranges, SETTLE_ROWS_MAX
+    if (
+        command.verb == ACK
+        and len(ranges) == 2
+        and lease > 0
+        and group.ack(ranges[0], ranges[1], lease, mark)
+    ):
+        return []
+    taken = Taken()
     for at in range(0, len(ranges), 2):
         start, end = ranges[at : at + 2]
         taken.begin(start, end)
@@ -153,7 +160,7 @@ def _named(command: Settle) -> tuple[int, int]:
     attempt, generation = command.attempt, command.generation
     if not 0 < attempt <= ATTEMPT_MAX or not 0 <= generation <= GENERATION_MAX:
         return -1, -1
-    return lease_of(command.term, command.sequence) or -1, mark_of(LEASED, attempt, generation)
+    return lease_of(command.term, command.sequence) or -1, LEASED | attempt << 3 | generation << 24
 
 
 def _is_adopted(group: WorkGroup, row: Row | None, command: Settle) -> bool:

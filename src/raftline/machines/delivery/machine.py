@@ -118,6 +118,14 @@ class DeliveryMachine:
         due = [group.next_due_ms() for group in self.groups.values()]
         return min((time_ms for time_ms in due if time_ms is not None), default=None)
 
+    def is_due_before(self, time_ms: int) -> bool:
+        """Say whether a lease or a backoff may end before ``time_ms``: a quick look."""
+        for group in self.groups.values():
+            due = group.due_ms_least()
+            if due is not None and due < time_ms:
+                return True
+        return False
+
     def freeze(self) -> Callable[[], bytes]:
         """Return what writes the state as it is now. It may be called in a lane."""
         if not self.at_ms:
@@ -163,6 +171,8 @@ class DeliveryMachine:
             left -= expire(group, self.outbox, self.at_ms, left)
 
     def _apply(self, term: int, command: Command, log_start: int, next_offset: int) -> Outcome:
+        if isinstance(command, Settle):  # nearly all are
+            return self._settle(command, next_offset)
         if isinstance(command, Buried):
             return Done(bury(self.groups, self.outbox, command.number))
         if isinstance(command, OpenGroup):
@@ -171,10 +181,6 @@ class DeliveryMachine:
         if group is None:
             return refused(UnknownGroup(command.group[:GROUP_NAME_CHARS_MAX]))
         match command:
-            case Settle():
-                if not 0 <= command.verb <= EXTEND or len(command.ranges) % 2:
-                    return _malformed(command)
-                return SettledRanges(settle(group, self.outbox, command, self.at_ms, next_offset))
             case Grant():
                 lease = lease_of(term, command.sequence)
                 if lease < 0 or not _is_sound(command):
@@ -194,6 +200,14 @@ class DeliveryMachine:
                 return Done(group.lag(next_offset))
             case _:
                 assert_never(command)
+
+    def _settle(self, command: Settle, next_offset: int) -> Outcome:
+        group = self.groups.get(command.group)
+        if group is None:
+            return refused(UnknownGroup(command.group[:GROUP_NAME_CHARS_MAX]))
+        if not 0 <= command.verb <= EXTEND or len(command.ranges) % 2:
+            return _malformed(command)
+        return SettledRanges(settle(group, self.outbox, command, self.at_ms, next_offset))
 
     def _open(self, command: OpenGroup, log_start: int, next_offset: int) -> Outcome:
         name, policy = command.group, command.policy

@@ -57,13 +57,22 @@ class Timers:
         else:
             heapq.heappush(bucket.ordered, (time_ms, start))
 
-    def disarm(self, time_ms: int, count: int) -> None:
-        """Let ``count`` messages wait for ``time_ms`` no longer. Notes stay behind."""
+    def disarm(self, time_ms: int, count: int, rest_start: int = -1) -> None:
+        """Let ``count`` messages wait for ``time_ms`` no longer. Notes stay behind.
+
+        Where the rest of their row now begins at ``rest_start`` it gets a note of its own. N1.
+        """
         number = time_ms >> BUCKET_BITS
         bucket = self._buckets[number]
         bucket.count -= count
         if not bucket.count:
             del self._buckets[number]
+        elif rest_start < 0:
+            return
+        elif bucket.ordered is None:
+            bucket.notes.append(rest_start << BUCKET_BITS | time_ms & _IN_BUCKET)
+        else:
+            heapq.heappush(bucket.ordered, (time_ms, rest_start))
 
     def first(self) -> Note | None:
         """Return the first note in order; it may be stale."""
