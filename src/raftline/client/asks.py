@@ -10,8 +10,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from raftline.client.core.caller import Ask
-from raftline.client.core.ports import Reply
+from raftline.client.core.ports import Ask, Reply
 from raftline.model.errors import InvalidArgument
 
 T = TypeVar("T")

@@ -17,9 +17,8 @@ from raftline.client.async_admin import AsyncGroups, AsyncLetters, AsyncSchedule
 from raftline.client.background import GRACE_S
 from raftline.client.clock import mono_ms, wall_ms
 from raftline.client.core.batches import Handle, Sent
-from raftline.client.core.caller import Ask
 from raftline.client.core.engine import Engine, Options
-from raftline.client.core.ports import Reply
+from raftline.client.core.ports import Ask, Reply
 from raftline.client.core.receives import Leased, Receiver, Wish
 from raftline.client.core.sends import Row
 from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, Settle

@@ -22,9 +22,8 @@ from raftline.client.asks import Json, Moment, Query, split_id
 from raftline.client.background import GRACE_S, Background
 from raftline.client.clock import mono_ms, wall_ms
 from raftline.client.core.batches import MESSAGE_BYTES, Handle, Sent
-from raftline.client.core.caller import Ask
 from raftline.client.core.engine import Options
-from raftline.client.core.ports import Reply
+from raftline.client.core.ports import Ask, Reply
 from raftline.client.core.receives import Leased, Receiver, Wish
 from raftline.client.core.sends import NOW, Row
 from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, Settle

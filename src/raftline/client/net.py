@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import cast
 
 from raftline.client import clock
-from raftline.client.core.ports import ALONE, Done, Lost, Timer
-from raftline.client.core.wire import BadReply, ReplyReader
+from raftline.client.core.ports import ALONE, Ask, Done, Lost, Timer
+from raftline.client.core.wire import BadReply, ReplyReader, request_of
 
 CONNECT_MS = 2_000
 IDLE_MS = 60_000  # an older connection may be hung up on any moment: nodes do after 120 s
@@ -195,18 +195,19 @@ class Wires:
         self._wires: dict[int, Wire] = {}
         self._is_closed = False
 
-    def request(self, host: str, way: str, data: bytes, deadline_ms: float, done: Done) -> None:
+    def request(self, host: str, ask: Ask, timeout_ms: int, deadline_ms: float, done: Done) -> None:
         """Send a request over the right connection (ports.Network)."""
         if self._is_closed:
             self.loop.call_soon(done, Lost("the client is closed", is_sent=False))
             return
+        way = ask.way
         wire = self._take_idle(host) if way == ALONE else self._shared.get((host, way))
         if wire is None:
             wire = Wire(self, host, is_alone=way == ALONE)
             self._wires[id(wire)] = wire
             if way != ALONE:
                 self._shared[host, way] = wire
-        wire.send(data, done, deadline_ms)
+        wire.send(request_of(host, ask, timeout_ms), done, deadline_ms)
 
     def hang_up(self, way: str) -> None:
         """Break the connections of a way (ports.Network)."""

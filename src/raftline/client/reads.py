@@ -5,9 +5,7 @@ from urllib.parse import quote
 import msgspec
 
 from raftline.client.core.batches import message_id
-from raftline.client.core.caller import Ask
-from raftline.client.core.ports import Reply
-from raftline.client.core.wire import BATCH
+from raftline.client.core.ports import BATCH, Ask, Reply
 from raftline.client.messages import Message
 from raftline.model.batch import split_batches
 from raftline.model.records import open_batch

@@ -21,7 +21,7 @@ import msgspec
 
 from raftline.client.asks import Json, Moment, Query
 from raftline.client.clock import mono_ms, pause
-from raftline.client.core.caller import Ask
+from raftline.client.core.ports import Ask
 from raftline.client.leased import Duration, duration_ms
 from raftline.client.line import Line, Sending, connect
 from raftline.model.errors import InvalidArgument, RaftlineError, TimedOut, TopicExists

@@ -6,10 +6,10 @@ from random import Random
 import msgspec
 import pytest
 
-from raftline.client.core.caller import ATTEMPT_MS, PATIENCE_MS, Ask, Caller
-from raftline.client.core.ports import Lost, Reply
+from raftline.client.core.caller import ATTEMPT_MS, PATIENCE_MS, Caller
+from raftline.client.core.ports import Ask, Lost, Reply
 from raftline.client.core.topology import ShardsInfo, TopicInfo, Topology
-from raftline.client.core.wire import BadReply, ReplyReader, request, request_head
+from raftline.client.core.wire import BadReply, ReplyReader, request_of
 from raftline.model.errors import Internal, NoLeader, RaftlineError, TimedOut, Unavailable
 from tests.unit.client.world import FakeClock, Script, refusal, reply
 
@@ -202,5 +202,7 @@ def test_what_is_no_reply_is_refused(data: bytes) -> None:
 
 
 def test_content_length_comes_last() -> None:
-    head = request_head("POST", "/x", "h:1", content_type="a/b", fields="X: 1\r\n")
-    assert request(head, b"body").endswith(b"X: 1\r\nContent-Length: 4\r\n\r\nbody")
+    ask = Ask(method="POST", path="/x", content_type="a/b", body=b"body", priority=-3)
+    data = request_of("h:1", ask, 7)
+    assert data.endswith(b"Raftline-Priority: -3\r\nContent-Length: 4\r\n\r\nbody")
+    assert data.startswith(b"POST /x HTTP/1.1\r\nHost: h:1\r\nContent-Type: a/b\r\n")

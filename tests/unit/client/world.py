@@ -12,7 +12,8 @@ from collections.abc import Callable
 from random import Random
 from urllib.parse import parse_qs, urlsplit
 
-from raftline.client.core.ports import ALONE, Done, Lost, Reply
+from raftline.client.core.ports import ALONE, Ask, Done, Lost, Reply
+from raftline.client.core.wire import request_of
 from raftline.machines.partition.producers import Producers
 from raftline.model.batch import check_batch
 from raftline.model.errors import RaftlineError
@@ -68,7 +69,10 @@ class FakeClock:
 class Request:
     """A request, taken apart again."""
 
-    def __init__(self, host: str, way: str, data: bytes, deadline_ms: float, done: Done) -> None:
+    def __init__(
+        self, host: str, ask: Ask, timeout_ms: int, deadline_ms: float, done: Done
+    ) -> None:
+        way, data = ask.way, request_of(host, ask, timeout_ms)
         head, _, self.body = data.partition(b"\r\n\r\n")
         lines = head.decode().split("\r\n")
         self.method, target, _ = lines[0].split(" ")
@@ -112,8 +116,8 @@ class Script:
         self.answers = list(answers)
         self.seen: list[Request] = []
 
-    def request(self, host: str, way: str, data: bytes, deadline_ms: float, done: Done) -> None:
-        request = Request(host, way, data, deadline_ms, done)
+    def request(self, host: str, ask: Ask, timeout_ms: int, deadline_ms: float, done: Done) -> None:
+        request = Request(host, ask, timeout_ms, deadline_ms, done)
         self.seen.append(request)
         answer = self.answers.pop(0)
         if answer is None:
@@ -167,10 +171,10 @@ class Nodes:
         self._numbers = itertools.count(1)
         self.requests = 0
 
-    def request(self, host: str, way: str, data: bytes, deadline_ms: float, done: Done) -> None:
-        request = Request(host, way, data, deadline_ms, done)
+    def request(self, host: str, ask: Ask, timeout_ms: int, deadline_ms: float, done: Done) -> None:
+        request = Request(host, ask, timeout_ms, deadline_ms, done)
         self.requests += 1
-        key = (host, way if way != ALONE else f"alone {self.requests}")
+        key = (host, ask.way if ask.way != ALONE else f"alone {self.requests}")
         life = self._broken.get(key, 0)
         arrives = max(self.clock.now + self.rng.uniform(0.1, 3), self._ways.get(key, 0.0))
         self._ways[key] = arrives

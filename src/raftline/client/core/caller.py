@@ -12,11 +12,9 @@ Rules
 from collections.abc import Callable
 from random import Random
 
-import msgspec
-
-from raftline.client.core.ports import ALONE, Answer, Clock, Lost, Network, Reply
+from raftline.client.core.ports import Answer, Ask, Clock, Lost, Network, Reply
 from raftline.client.core.topology import Topology
-from raftline.client.core.wire import JSON, error_of, request, request_head
+from raftline.client.core.wire import error_of
 from raftline.model.errors import (
     NotReady,
     OverLimit,
@@ -34,21 +32,6 @@ PAUSE_MS_MIN, PAUSE_MS_MAX = 20.0, 500.0
 SLACK_MS = 1_000  # a node ends a call in time itself; this is for its answer to arrive
 LATE_MS = 100  # the same at the very end of a call
 UNKNOWN_TOPIC_TRIES = 3  # a node may not have heard of a new topic yet
-
-
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """One call, as data."""
-
-    method: str
-    path: str
-    body: bytes = b""
-    content_type: str = JSON
-    accept: str = ""
-    topic: str = ""  # with ``partition``: whose leader is asked first
-    partition: int = -1
-    is_repeatable: bool = False
-    wait_ms: int = 0  # how long the node may wait before it answers
-    way: str = ALONE
 
 
 AskDone = Callable[[Reply | RaftlineError], None]
@@ -141,13 +124,8 @@ class _Call:
         if ask.is_repeatable:
             limit = min(limit, ATTEMPT_MS)  # C5
         timeout = max(1, min(int(limit), WAIT_MS_MAX))
-        fields = f"Raftline-Timeout-Ms: {timeout}\r\n"
-        if ask.accept:
-            fields = f"Accept: {ask.accept}\r\n{fields}"
-        kind = ask.content_type if ask.body else ""
-        head = request_head(ask.method, ask.path, host, content_type=kind, fields=fields)
         until = min(now + ask.wait_ms + timeout + SLACK_MS, self._deadline_ms + LATE_MS)
-        caller.network.request(host, ask.way, request(head, ask.body), until, self._answered)
+        caller.network.request(host, ask, timeout, until, self._answered)
 
     def _answered(self, answer: Answer) -> None:
         caller = self._caller

@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from raftline.client.core.caller import Ask, Caller
-from raftline.client.core.ports import Clock, Network, Reply, Timer
+from raftline.client.core.caller import Caller
+from raftline.client.core.ports import Ask, Clock, Network, Reply, Timer
 from raftline.client.core.receives import Receiver, Wish
 from raftline.client.core.sends import Sends
 from raftline.client.core.settles import Settles

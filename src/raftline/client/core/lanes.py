@@ -26,8 +26,8 @@ import msgspec
 
 from raftline.client.core.batches import Batch
 from raftline.client.core.caller import SLACK_MS, UNKNOWN_TOPIC_TRIES, Caller
-from raftline.client.core.ports import Answer, Lost, Reply, Timer
-from raftline.client.core.wire import BATCH, error_of, read_body, request, request_head
+from raftline.client.core.ports import BATCH, Answer, Ask, Lost, Reply, Timer
+from raftline.client.core.wire import error_of, read_body
 from raftline.model.errors import (
     FencedProducer,
     NotFound,
@@ -89,13 +89,13 @@ class Lane:
 
     __slots__ = (
         "_flying",
-        "_heads",
         "_is_recovering",
         "_linger",
         "_not_before_ms",
         "_number",
         "_open",
         "_partition",
+        "_path",
         "_queue",
         "_resume",
         "_sender",
@@ -109,11 +109,11 @@ class Lane:
         self._sender = sender
         self._topic = topic
         self._partition = partition
+        self._path = f"/v1/topics/{topic}/partitions/{partition}/messages"
         self._open: dict[int, Batch] = {}
         self._queue: list[Batch] = []  # closed, in order
         self._flying: list[Batch] = []
         self._number = 0
-        self._heads: dict[tuple[str, int], bytes] = {}
         self._is_recovering = False
         self._not_before_ms = 0.0
         self._tries = 0
@@ -244,27 +244,24 @@ class Lane:
             self.sequence = (self.sequence + batch.count) % SEQUENCE_MODULUS
         assert batch.data is not None
         host = caller.topology.host_of(self._topic, self._partition, now)
-        data = request(self._head(host, batch.priority), batch.data)
+        ask = Ask(
+            method="POST",
+            path=self._path,
+            body=batch.data,
+            content_type=BATCH,
+            priority=batch.priority,
+            topic=self._topic,
+            partition=self._partition,
+            way=WAY,
+        )
         self._flying.append(batch)
         sender.flying_bytes += batch.size_bytes
         way_ms = sender.flying_bytes / SLOW_BYTES_PER_MS
         until = min(now + ATTEMPT_MS + SLACK_MS + way_ms, batch.deadline_ms)
-        caller.network.request(host, WAY, data, until, self._answering(batch, host))
+        caller.network.request(host, ask, ATTEMPT_MS, until, self._answering(batch, host))
 
     def _answering(self, batch: Batch, host: str) -> Callable[[Answer], None]:
         return lambda answer: self._answered(batch, host, answer)
-
-    def _head(self, host: str, priority: int) -> bytes:
-        """Return the head for a node: always the same bytes, so that the node knows it."""
-        head = self._heads.get((host, priority))
-        if head is None:
-            fields = f"Raftline-Timeout-Ms: {ATTEMPT_MS}\r\n"
-            if priority:
-                fields += f"Raftline-Priority: {priority}\r\n"
-            path = f"/v1/topics/{self._topic}/partitions/{self._partition}/messages"
-            head = request_head("POST", path, host, content_type=BATCH, fields=fields)
-            self._heads[host, priority] = head
-        return head
 
     # ------------------------------------------------------------------ back
 

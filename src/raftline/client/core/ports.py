@@ -23,6 +23,28 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
         return self.head[at : end if end >= 0 else len(self.head)].strip().decode("latin-1")
 
 
+JSON = "application/json"
+BATCH = "application/vnd.raftline.batch"
+
+ALONE = ""  # a connection of its own while the request is under way
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """One call, as data: a route of the native API, whatever carries it."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    content_type: str = JSON
+    accept: str = ""
+    priority: int = 0  # of every message in a batch that is sent
+    topic: str = ""  # with ``partition``: whose leader is asked first
+    partition: int = -1
+    is_repeatable: bool = False
+    wait_ms: int = 0  # how long the node may wait before it answers
+    way: str = ALONE
+
+
 class Lost(msgspec.Struct, frozen=True, gc=False):
     """No reply will come. What was not sent did not happen; what was sent may have."""
 
@@ -32,8 +54,6 @@ class Lost(msgspec.Struct, frozen=True, gc=False):
 
 Answer = Reply | Lost
 Done = Callable[[Answer], None]
-
-ALONE = ""  # a connection of its own while the request is under way
 
 
 class Timer(Protocol):
@@ -63,15 +83,15 @@ class Clock(Protocol):
 class Network(Protocol):
     """Carries requests to nodes."""
 
-    def request(self, host: str, way: str, data: bytes, deadline_ms: float, done: Done) -> None:
-        """Send ``data``, one whole request, to ``host`` and answer once, later.
+    def request(self, host: str, ask: Ask, timeout_ms: int, deadline_ms: float, done: Done) -> None:
+        """Ask ``host`` and answer once, later; the node is to end it within ``timeout_ms``.
 
-        Requests of one host and way share a connection and are answered in their order; those of
-        the way ``ALONE`` have one each. What is not answered by ``deadline_ms`` is lost, and with
-        it the connection.
+        What goes one way to one partition of a host arrives in its order, so that a wait there
+        holds up nothing else; what goes the way ``ALONE`` waits for nobody. What is not answered
+        by ``deadline_ms`` is lost, and with it perhaps the others of its way.
         """
         ...
 
     def hang_up(self, way: str) -> None:
-        """Break the connections of a way: nobody waits for their answers any more."""
+        """End what is under way there: nobody waits for the answers any more."""
         ...

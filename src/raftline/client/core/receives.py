@@ -23,11 +23,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from raftline.client.core.caller import Ask, Caller
-from raftline.client.core.ports import Reply, Timer
+from raftline.client.core.caller import Caller
+from raftline.client.core.ports import BATCH, Ask, Reply, Timer
 from raftline.client.core.settles import EXTEND, NACK, Lease, Settle, Settles
 from raftline.client.core.topology import TopicMap
-from raftline.client.core.wire import BATCH
 from raftline.model.errors import Internal, RaftlineError, TimedOut
 from raftline.model.message import Message
 from raftline.model.records import open_batches

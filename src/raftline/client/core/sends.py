@@ -21,9 +21,9 @@ from urllib.parse import quote
 import msgspec
 
 from raftline.client.core.batches import Batch, Handle, Items, Load, Sent
-from raftline.client.core.caller import Ask, Caller
+from raftline.client.core.caller import Caller
 from raftline.client.core.lanes import Lane
-from raftline.client.core.ports import Reply
+from raftline.client.core.ports import Ask, Reply
 from raftline.client.core.topology import TopicMap
 from raftline.client.core.wire import read_body
 from raftline.model.errors import (

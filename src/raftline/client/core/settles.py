@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from raftline.client.core.caller import Ask, Caller
-from raftline.client.core.ports import Reply
+from raftline.client.core.caller import Caller
+from raftline.client.core.ports import Ask, Reply
 from raftline.client.core.wire import read_body
 from raftline.model.errors import LeaseLost, RaftlineError, TimedOut
 from raftline.model.limits import REASON_CHARS_MAX

@@ -6,11 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
-from raftline.client.core.ports import Reply
+from raftline.client.core.ports import Ask, Reply
 from raftline.model.errors import Internal, RaftlineError
 
-JSON = "application/json"
-BATCH = "application/vnd.raftline.batch"
 HEAD_BYTES_MAX = 256 << 10  # the spans of a receive are in the head
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,12})", re.IGNORECASE)
@@ -21,18 +19,18 @@ class BadReply(Exception):
     """The other end does not speak HTTP as a node does."""
 
 
-def request_head(
-    method: str, path: str, host: str, *, content_type: str = "", fields: str = ""
-) -> bytes:
-    """Return a head up to its Content-Length, which comes last (nodes remember what is before)."""
-    kind = f"Content-Type: {content_type}\r\n" if content_type else ""
-    text = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{kind}{fields}Content-Length: "
-    return text.encode("latin-1")
-
-
-def request(head: bytes, body: bytes) -> bytes:
-    """Return a whole request."""
-    return b"%b%d\r\n\r\n%b" % (head, len(body), body)
+def request_of(host: str, ask: Ask, timeout_ms: int) -> bytes:
+    """Return a whole request. Its length comes last in the head: nodes remember what is before."""
+    fields = f"{ask.method} {ask.path} HTTP/1.1\r\nHost: {host}\r\n"
+    if ask.body:
+        fields += f"Content-Type: {ask.content_type}\r\n"
+    if ask.accept:
+        fields += f"Accept: {ask.accept}\r\n"
+    fields += f"Raftline-Timeout-Ms: {timeout_ms}\r\n"
+    if ask.priority:
+        fields += f"Raftline-Priority: {ask.priority}\r\n"
+    head = fields.encode("latin-1")
+    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(ask.body), ask.body)
 
 
 class ReplyReader:
