@@ -562,7 +562,8 @@ def serve(home: Path, base: int, *more: str, name: str = "node-1") -> Done:
     """Start a node that must refuse; it ends by itself."""
     words = [
         "--id", name, "--data-dir", str(home), "--http-addr", f"127.0.0.1:{base}",
-        "--peer-addr", f"127.0.0.1:{base + 3000}", "--grpc-addr", f"127.0.0.1:{base + 1000}", *more,
+        "--peer-addr", f"127.0.0.1:{base + 3000}", "--grpc-addr", f"127.0.0.1:{base + 1000}",
+        "--kafka-addr", f"127.0.0.1:{base + 2000}", *more,
     ]  # fmt: skip
     return subprocess.run(
         [sys.executable, "-m", "raftline", "serve", *words],

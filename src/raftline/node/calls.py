@@ -55,6 +55,7 @@ from raftline.model.settings import SETTINGS, Value, effective
 from raftline.node.appends import Append, AppendDone, Refuse
 from raftline.node.counter import always
 from raftline.node.desks import Receive
+from raftline.node.group_calls import GroupRequest
 from raftline.node.led import LedPartition
 from raftline.node.partition import PartitionHost
 from raftline.node.remote import (
@@ -291,7 +292,7 @@ class NodeCalls:
             side,
         )
 
-    def led(self, topic: str, partition: int) -> LedPartition | RaftlineError:
+    def led_partition(self, topic: str, partition: int) -> LedPartition | RaftlineError:
         """Return a partition that is led here, else where to go (``NotLeader``)."""
         place = self._local.get((topic, partition))
         if place is None or not place.replica.is_leader:
@@ -608,7 +609,11 @@ class NodeCalls:
         done: Callable[[Settled | RaftlineError], None],
     ) -> None:
         """Ack, nack, reject or extend leased messages; answered when it is committed."""
-        self._node.desks.settle(topic, partition, settles, timeout_ms, done)
+        place = self._local.get((topic, partition))
+        if place is not None and place.replica.is_leader:
+            self._node.desks.settle_led(place.replica, settles, timeout_ms, done)
+        else:
+            self._node.desks.settle(topic, partition, settles, timeout_ms, done)
 
     def schedule(
         self,
@@ -626,6 +631,18 @@ class NodeCalls:
     ) -> None:
         """Ask the coordinator of a stream group (group_calls.py)."""
         self._node.group_calls.run(request, timeout_ms, done)
+
+    def group_here(
+        self, request: GroupRequest, timeout_ms: int, done: Callable[[Answer | RaftlineError], None]
+    ) -> None:
+        """Answer for a group that is coordinated here, else refuse (group_calls.py)."""
+        self._node.group_calls.run_here(request, timeout_ms, done)
+
+    def find_coordinator(
+        self, group: str, timeout_ms: int, done: Callable[[int | RaftlineError], None]
+    ) -> None:
+        """Find the node that coordinates a group."""
+        self._node.group_calls.find(group, timeout_ms, done)
 
     def stream_groups(
         self, timeout_ms: int, done: Callable[[GroupList | RaftlineError], None]

@@ -29,11 +29,12 @@ from raftline.config.settings import Settings
 from raftline.gateways.error_table import row_of
 from raftline.gateways.http.connection import HttpConnection
 from raftline.gateways.http.gateway import HttpGateway
-from raftline.gateways.ports import Calls
+from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.model.errors import RaftlineError
 from raftline.node.clock import LoopClock
 from raftline.node.lanes import ThreadLane
 from raftline.server.grpc_start import GrpcStart, hold
+from raftline.server.kafka_start import KafkaStart
 from raftline.server.memory import keep_big_blocks
 from raftline.storage.os_disk import DirectoryInUse, OsDisk
 from raftline.telemetry.log import Log
@@ -47,7 +48,7 @@ EXIT_REFUSED = 6
 EXIT_FATAL = 70
 
 
-class Program(LinkEvents, Calls, Protocol):
+class Program(LinkEvents, KafkaCalls, Protocol):
     """What the process runs: the node."""
 
     on_fatal: Callable[[str], None]
@@ -81,7 +82,7 @@ def run(settings: Settings, build: Build | None = None) -> int:
     try:
         _check(settings)
         keep_big_blocks()
-        for name in ("peer", "http"):
+        for name in ("peer", "http", "kafka"):
             listeners[name] = _listen(name, getattr(settings.listen, name))
         listeners["grpc"] = _listen("grpc", settings.listen.grpc, hold)
         disk = _open_disk(settings.node.data_dir)
@@ -105,6 +106,7 @@ class _Process:
         "_disk",
         "_gateway",
         "_grpc",
+        "_kafka",
         "_lanes",
         "_listeners",
         "_log",
@@ -137,8 +139,10 @@ class _Process:
             await self._network.start(self._listeners["peer"])
             await self._gateway.start(self._listeners["http"])
             self._settle_down()
+            self._kafka.begin()
             self._grpc.begin()
             await self._over.wait()
+            await self._kafka.end()
             await self._grpc.end()
         finally:
             self._take_down()
@@ -170,6 +174,7 @@ class _Process:
         self._network.events = self._node
         self._gateway = HttpGateway(loop, clock, self._node, settings, log)
         self._grpc = GrpcStart(clock, self._node, settings, self._listeners["grpc"], log)
+        self._kafka = KafkaStart(clock, self._node, settings, self._listeners["kafka"], log)
 
     def _start_node(self) -> None:
         data_dir = self._settings.node.data_dir
@@ -189,6 +194,7 @@ class _Process:
             name=self._settings.node.name,
             pid=os.getpid(),
             http=listen.http,
+            kafka=listen.kafka,
             peer=listen.peer,
             data_dir=self._settings.node.data_dir,
         )
@@ -201,6 +207,7 @@ class _Process:
         self._stopping = True
         self._log("info", "process.stopping", signal=signal.Signals(number).name)
         self._gateway.stop_listening()
+        self._kafka.stop_listening()
         self._loop.call_later(STOP_MS_MAX / 1000, self._give_up)
         self._node.stop(self._over.set)
 

@@ -229,7 +229,7 @@ _i16 = struct.Struct(">h")
 _i32 = struct.Struct(">i")
 
 
-def get_uvarint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+def get_uvarint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
     """Read an unsigned varint; return it and where it ends. Raises Malformed, IndexError."""
     byte = data[at]
     if byte < 128:

@@ -1,0 +1,27 @@
+"""Kafka's error codes, where the error table has no row because only this protocol says it."""
+
+from raftline.gateways.error_table import row_of
+from raftline.model.errors import RaftlineError
+
+NONE = 0
+UNKNOWN_SERVER_ERROR = -1
+OFFSET_OUT_OF_RANGE = 1
+CORRUPT_MESSAGE = 2
+UNKNOWN_TOPIC_OR_PARTITION = 3
+LEADER_NOT_AVAILABLE = 5
+NOT_LEADER_OR_FOLLOWER = 6
+REQUEST_TIMED_OUT = 7
+MESSAGE_TOO_LARGE = 10
+INVALID_TOPIC = 17
+INVALID_REQUIRED_ACKS = 21
+UNSUPPORTED_VERSION = 35
+INVALID_REQUEST = 42
+FENCED_LEADER_EPOCH = 74
+UNKNOWN_LEADER_EPOCH = 76
+INVALID_RECORD = 87
+UNKNOWN_TOPIC_ID = 100
+
+
+def code_of(error: RaftlineError) -> int:
+    """Return the code of an error."""
+    return row_of(error).kafka

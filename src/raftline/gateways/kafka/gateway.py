@@ -1,0 +1,56 @@
+"""The Kafka gateway: its APIs and its server put together on a node.
+
+A module of APIs is added in one line of ``_apis``: it has ``add_to(table)`` (dispatch.py).
+"""
+
+import asyncio
+import socket
+
+from raftline.config.settings import Settings
+from raftline.gateways.kafka.dispatch import Table
+from raftline.gateways.kafka.metadata import MetadataApi
+from raftline.gateways.kafka.ports import KafkaCalls
+from raftline.gateways.kafka.server import KafkaServer, Raw
+from raftline.node.ports import Clock
+from raftline.telemetry.log import LogEvent
+
+
+class KafkaGateway:
+    """Speaks Kafka's protocol for one node, on the node's loop."""
+
+    __slots__ = ("server",)
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        calls: KafkaCalls,
+        settings: Settings,
+        log: LogEvent,
+    ) -> None:
+        limits = settings.limits
+        table = Table()
+        raw: dict[int, Raw] = {}
+        MetadataApi(clock, calls, auto_create=settings.topics.auto_create).add_to(table)
+        self.server = KafkaServer(
+            loop,
+            table,
+            raw,
+            log,
+            calls.counters.gateway("kafka"),
+            connections_max=limits.connections_max,
+            frame_bytes_max=limits.request_bytes_max,
+            inflight_bytes_max=limits.connection_bytes_max,
+        )
+
+    async def start(self, listener: socket.socket) -> None:
+        """Serve on a listening socket (transport.addresses.bind)."""
+        await self.server.start(listener)
+
+    def stop_listening(self) -> None:
+        """Take no new connection; requests that are here are answered."""
+        self.server.stop_listening()
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        self.server.close()

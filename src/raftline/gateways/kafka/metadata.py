@@ -1,0 +1,188 @@
+"""ApiVersions and Metadata: what is spoken here, and where everything is.
+
+A topic that does not exist is created here, because clients ask before they send; the reply waits
+until its partitions have leaders, or for ``CREATE_WAIT_MS`` at most.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from raftline.config.addresses import parse_address
+from raftline.gateways.kafka import schema
+from raftline.gateways.kafka.codec import ZERO_UUID
+from raftline.gateways.kafka.dispatch import Context, Reply, Table
+from raftline.gateways.kafka.errors import (
+    INVALID_TOPIC,
+    LEADER_NOT_AVAILABLE,
+    NONE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_VERSION,
+    code_of,
+)
+from raftline.gateways.kafka.ports import KafkaCalls
+from raftline.model.calls import NodeRow, PartitionRow, TopicRow
+from raftline.model.errors import InvalidTopic, RaftlineError, TopicExists
+from raftline.model.names import check_topic_name
+from raftline.node.ports import Clock
+
+CREATE_WAIT_MS = 3_000
+LOOK_AGAIN_MS = 10
+NO_LEADER = -1
+NO_EPOCH = -1
+NODE_TIMEOUT_MS = 5_000
+WILD_HOSTS = ("", "0.0.0.0", "::")
+
+Fields = dict[str, Any]
+
+
+class MetadataApi:
+    """Answers where things are."""
+
+    __slots__ = ("_auto_create", "_calls", "_clock", "_table")
+
+    def __init__(self, clock: Clock, calls: KafkaCalls, *, auto_create: bool) -> None:
+        self._clock = clock
+        self._calls = calls
+        self._auto_create = auto_create
+        self._table: Table | None = None
+
+    def add_to(self, table: Table) -> None:
+        """Serve both."""
+        self._table = table
+        table.add(schema.API_VERSIONS, 0, 4, self.api_versions)
+        table.add(schema.METADATA, 0, 13, self.metadata)
+
+    def api_versions(self, request: Fields, version: int, context: Context, reply: Reply) -> None:
+        """Say which APIs are served; a version we do not know is told so in the oldest form."""
+        assert self._table is not None
+        is_known = version <= self._table.handlers[schema.API_VERSIONS.key].max_version
+        error = NONE if is_known else UNSUPPORTED_VERSION
+        reply({"error_code": error, "api_keys": self._table.versions()})
+
+    def metadata(self, request: Fields, version: int, context: Context, reply: Reply) -> None:
+        """Describe the nodes and topics; create what is not there if that is allowed."""
+        asked: list[Fields] | None = request["topics"]
+        if asked is None or (version == 0 and not asked):
+            rows = [{"name": name, "topic_id": ZERO_UUID} for name in self._calls.topic_names()]
+            self._answer(rows, {}, reply)
+            return
+        missing: list[str] = []
+        if self._auto_create and request["allow_auto_topic_creation"]:
+            names = [row["name"] for row in asked if row["topic_id"] == ZERO_UUID]
+            missing = [name for name in names if name and self._is_new(name)]
+        if missing:
+            self._create(missing, context, lambda refused: self._answer(asked, refused, reply))
+        else:
+            self._answer(asked, {}, reply)
+
+    # -- creating
+
+    def _is_new(self, name: str) -> bool:
+        return is_topic_name(name) and self._calls.find_topic(name) is None
+
+    def _create(
+        self, names: list[str], context: Context, then: Callable[[dict[str, int]], None]
+    ) -> None:
+        """Create topics; ``then`` hears which were refused, with their codes."""
+        refused: dict[str, int] = {}
+        left = set(names)
+        deadline_ms = self._clock.mono_ms() + CREATE_WAIT_MS
+
+        def created(name: str, answer: dict[str, object] | RaftlineError) -> None:
+            if isinstance(answer, RaftlineError) and not isinstance(answer, TopicExists):
+                refused[name] = code_of(answer)
+            left.discard(name)
+            if not left:
+                self._wait(names, deadline_ms, context.guarded(lambda: then(refused)))
+
+        def taker(name: str) -> Callable[[dict[str, object] | RaftlineError], None]:
+            return context.guarded(partial(created, name))
+
+        for name in sorted(left):
+            self._calls.command("topic.create", {"name": name}, NODE_TIMEOUT_MS, taker(name))
+
+    def _wait(self, names: list[str], deadline_ms: float, then: Callable[[], None]) -> None:
+        """Wait until every partition has a leader."""
+        rows = [self._calls.find_topic(name) for name in names]
+        is_led = all(row is None or all(p.leader for p in row.partitions) for row in rows)
+        if is_led or self._clock.mono_ms() > deadline_ms:
+            then()
+        else:
+            self._clock.call_later(LOOK_AGAIN_MS, lambda: self._wait(names, deadline_ms, then))
+
+    # -- answering
+
+    def _answer(self, asked: list[Fields], refused: dict[str, int], reply: Reply) -> None:
+        view = self._calls.nodes_view()
+        live = {row.id for row in view.nodes if row.state != "silent"}
+        reply(
+            {
+                "brokers": [broker_row(row) for row in view.nodes if row.id in live],
+                "cluster_id": view.cluster,
+                "controller_id": view.catalog_leader if view.catalog_leader in live else -1,
+                "topics": [self._topic(row, refused, live) for row in asked],
+            }
+        )
+
+    def _topic(self, asked: Fields, refused: dict[str, int], live: set[int]) -> Fields:
+        name: str | None = asked["name"]
+        if asked["topic_id"] != ZERO_UUID:
+            name = self._calls.topic_of(asked["topic_id"].hex())
+            if name is None:
+                return {
+                    "error_code": UNKNOWN_TOPIC_ID,
+                    "name": None,
+                    "topic_id": asked["topic_id"],
+                }
+        found = self._calls.find_topic(name) if name else None
+        if found is None:
+            code = refused.get(name or "", UNKNOWN_TOPIC_OR_PARTITION)
+            if not name or not is_topic_name(name):
+                code = INVALID_TOPIC
+            return {"error_code": code, "name": name or ""}
+        return topic_row(found, live)
+
+
+def is_topic_name(name: str) -> bool:
+    """Say whether a topic may have this name."""
+    try:
+        check_topic_name(name)
+    except InvalidTopic:
+        return False
+    return True
+
+
+def topic_row(topic: TopicRow, live: set[int]) -> Fields:
+    """Describe one topic."""
+    return {
+        "error_code": NONE,
+        "name": topic.name,
+        "topic_id": bytes.fromhex(topic.uuid),
+        "partitions": [partition_row(row, live) for row in topic.partitions],
+    }
+
+
+def partition_row(row: PartitionRow, live: set[int]) -> Fields:
+    """Describe one partition: replicas on nodes that are heard of count as in sync."""
+    is_led = row.leader in live
+    return {
+        "error_code": NONE if is_led else LEADER_NOT_AVAILABLE,
+        "partition": row.partition,
+        "leader_id": row.leader if is_led else NO_LEADER,
+        "leader_epoch": row.term if row.term and is_led else NO_EPOCH,
+        "replicas": list(row.replicas),
+        "isr": [node for node in row.replicas if node in live],
+        "offline_replicas": [node for node in row.replicas if node not in live],
+    }
+
+
+def broker_row(row: NodeRow) -> Fields:
+    """Describe a node: where its Kafka port is."""
+    host, port = parse_address(row.kafka)
+    if host in WILD_HOSTS:  # it listens everywhere and did not say by which name it is reached
+        host = parse_address(row.peer)[0]
+    if host in WILD_HOSTS:
+        host = "localhost"
+    return {"node_id": row.id, "host": host, "port": port, "rack": row.rack or None}
