@@ -71,6 +71,7 @@ class CommitCursors(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     member: str
     generation: int
     offsets: Offsets
+    instance: str = ""  # of a static member of a classic group
 
 
 class PollGroup(msgspec.Struct, frozen=True, array_like=True, tag="poll"):
@@ -115,6 +116,12 @@ class ResetGroup(msgspec.Struct, frozen=True, array_like=True, tag="reset"):
     offsets: Offsets
 
 
+class FindGroup(msgspec.Struct, frozen=True, array_like=True, tag="find"):
+    """Who coordinates the group. Answer: Done, with the node as ``count``."""
+
+    group: str
+
+
 class FetchCursors(msgspec.Struct, frozen=True, array_like=True, tag="cursors"):
     """Cursors of a group, whoever asks; without ``places`` all. Answer: CursorsFetched."""
 
@@ -146,6 +153,7 @@ Request = (
     | ListGroups
     | ResetGroup
     | DeleteGroup
+    | FindGroup
     | FetchCursors
     | DropCursors
     | DescribeGroup

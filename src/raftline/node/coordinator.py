@@ -15,8 +15,15 @@ from collections.abc import Callable, Sequence
 
 from raftline.machines.catalog.machine import CatalogMachine
 from raftline.machines.groups import commands as c
-from raftline.machines.groups.events import Committed, WasReset
+from raftline.machines.groups.events import Committed, CursorsDropped, WasReset
 from raftline.machines.groups.views import group_view, member_view, summary
+from raftline.model.classic_groups import (
+    ClassicBeat,
+    ClassicJoin,
+    ClassicLeave,
+    ClassicSync,
+    DescribeGroup,
+)
 from raftline.model.errors import NotReady, OverLimit, RaftlineError
 from raftline.model.groups import (
     Advanced,
@@ -25,12 +32,17 @@ from raftline.model.groups import (
     Beat,
     CommitCursors,
     CursorsCommitted,
+    CursorsFetched,
     DeleteGroup,
     Done,
+    DropCursors,
+    FetchCursors,
+    FindGroup,
     GroupList,
     JoinGroup,
     LeaveGroup,
     ListGroups,
+    Offset,
     Places,
     Polled,
     PollGroup,
@@ -39,6 +51,7 @@ from raftline.model.groups import (
     ShowGroup,
 )
 from raftline.model.limits import FORWARDED_MAX
+from raftline.node.classic_groups import ClassicGroups, Result
 from raftline.node.command_proposal import Applied, CommandProposal
 from raftline.node.group_upkeep import GroupUpkeep
 from raftline.node.groups_host import GroupsHost
@@ -71,6 +84,7 @@ class Coordinator:
         self._election_ms = election_ms
         self._sessions = Sessions()
         self._upkeep = GroupUpkeep(clock, host, self._sessions, catalog)
+        self._classic = ClassicGroups(clock, host.machine, self._now, self._propose_unasked)
         self._is_ready = self._is_closed = self._is_asking = False
         self._agreed_mono = float("-inf")  # when a majority was asked that agreed since
         self._waiting: list[tuple[Request, int, Reply]] = []
@@ -83,6 +97,7 @@ class Coordinator:
         """Somebody else leads now."""
         self._is_closed = True
         self._upkeep.close()
+        self._classic.close(self._gone())
         waiting, self._waiting = self._waiting, []
         for _, _, reply in waiting:
             reply(self._gone())
@@ -108,6 +123,7 @@ class Coordinator:
                 self._is_ready = True
                 self._upkeep.catalog_changed()
                 self._upkeep.watch()
+                self._classic.watch()
             waiting, self._waiting = self._waiting, []
             for request, timeout_ms, reply in waiting:
                 self.answer(request, timeout_ms, reply)
@@ -158,6 +174,10 @@ class Coordinator:
                 self._beat(request, request.revoked, timeout_ms, reply)
             case PollGroup():
                 self._poll(request, timeout_ms, reply)
+            case ClassicBeat() | ClassicJoin() | ClassicSync() | ClassicLeave():
+                self._classic.answer(request, reply)
+            case FetchCursors():
+                self._confirm(reply, lambda: self._cursors(request))
             case AdvanceGroup():
                 reply(self._advance(request))
             case CommitCursors():
@@ -170,8 +190,14 @@ class Coordinator:
             case ShowGroup():
                 group = self._machine.group(request.group)
                 self._confirm(reply, lambda: group_view(group))
+            case DescribeGroup():
+                self._confirm(reply, lambda: self._describe(request.group))
+            case DropCursors():
+                self._drop_cursors(request, timeout_ms, reply)
             case ListGroups():
                 self._confirm(reply, self._list)
+            case FindGroup():
+                reply(Done())  # answered by the node (group_calls.py)
             case ResetGroup():
                 self._reset(request, timeout_ms, reply)
             case DeleteGroup():
@@ -256,7 +282,11 @@ class Coordinator:
         return Advanced(session.number)
 
     def _commit(self, request: CommitCursors, timeout_ms: int, reply: Reply) -> None:
-        if request.member:
+        group = self._machine.groups.get(request.group)
+        is_classic = group is not None and group.classic is not None
+        if request.member and is_classic:
+            self._classic.heard(request.group, request.member, request.instance)
+        elif request.member:
             group = self._machine.group(request.group)
             group.member(request.member, request.generation)
             session = self._sessions.of(group, request.member, self._clock.mono_ms())
@@ -266,7 +296,7 @@ class Coordinator:
             request.member,
             request.generation,
             request.offsets,
-            {} if request.member else self._upkeep.sizes(tuple(request.offsets)),
+            {} if request.member and not is_classic else self._upkeep.sizes(tuple(request.offsets)),
             self._now(),
         )
 
@@ -276,6 +306,37 @@ class Coordinator:
             return CursorsCommitted(event.count, event.refused)
 
         self._propose(command, timeout_ms, reply, committed)
+
+    def _cursors(self, request: FetchCursors) -> Answer:
+        """Return cursors; a group that is not there has none."""
+        group = self._machine.groups.get(request.group)
+        found: dict[str, dict[int, Offset]] = {}
+        for name, topic in sorted(group.topics.items()) if group is not None else ():
+            wanted = None if request.places is None else request.places.get(name, [])
+            rows = {
+                partition: Offset(cursor.offset, cursor.metadata, cursor.term)
+                for partition, cursor in sorted(topic.cursors.items())
+                if wanted is None or partition in wanted
+            }
+            if rows:
+                found[name] = rows
+        return CursorsFetched(found)
+
+    def _describe(self, name: str) -> Answer:
+        group = self._machine.group(name)
+        if group.classic is None:
+            return group_view(group)
+        return self._classic.view(group, group.classic)
+
+    def _drop_cursors(self, request: DropCursors, timeout_ms: int, reply: Reply) -> None:
+        command = c.DropCursors(request.group, request.places, self._now())
+
+        def dropped(events: Sequence[object]) -> Answer:
+            event = events[0]
+            assert isinstance(event, CursorsDropped)
+            return CursorsCommitted(event.count, event.refused)
+
+        self._propose(command, timeout_ms, reply, dropped)
 
     def _reset(self, request: ResetGroup, timeout_ms: int, reply: Reply) -> None:
         sizes = self._upkeep.sizes(tuple(request.offsets))
@@ -324,10 +385,29 @@ class Coordinator:
         deadline = self._clock.mono_ms() + timeout_ms
         self._host.propose(command, CommandProposal(self._host.name, deadline, timeout_ms, applied))
 
+    def _propose_unasked(
+        self, command: c.Command, timeout_ms: int, done: Callable[[Result], None]
+    ) -> None:
+        """Propose what classic groups need; they hear the events."""
+
+        def applied(result: Applied | RaftlineError) -> None:
+            done(result if isinstance(result, RaftlineError) else result.events)
+
+        deadline = self._clock.mono_ms() + timeout_ms
+        self._host.propose(command, CommandProposal(self._host.name, deadline, timeout_ms, applied))
+
     def _confirm(self, reply: Reply, answer: Callable[[], Answer]) -> None:
         """Answer what people ask from a state that is surely not old."""
 
         def confirmed(error: RaftlineError | None) -> None:
-            reply(answer() if error is None else error)
+            if error is not None:
+                reply(error)
+                return
+            try:
+                told = answer()
+            except RaftlineError as refusal:
+                reply(refusal)
+            else:
+                reply(told)
 
         self.replica.read_index(confirmed)

@@ -4,16 +4,34 @@ A group belongs to one of sixteen shards by the checksum of its name. The first 
 the catalog place it; until then no group of it exists.
 """
 
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 from crc32c import crc32c
 
-from raftline.model.errors import InvalidArgument, NotReady, RaftlineError, UnknownGroup
+from raftline.model.classic_groups import (
+    ClassicJoin,
+    ClassicLeave,
+    ClassicRequest,
+    DescribeGroup,
+)
+from raftline.model.errors import (
+    Internal,
+    InvalidArgument,
+    NotReady,
+    RaftlineError,
+    UnknownGroup,
+)
 from raftline.model.groups import (
     Answer,
+    CommitCursors,
     DeleteGroup,
+    Done,
+    DropCursors,
+    FetchCursors,
+    FindGroup,
     GroupList,
     GroupSummary,
     JoinGroup,
@@ -33,6 +51,11 @@ from raftline.node.replica import Replica
 if TYPE_CHECKING:
     from raftline.node.node import Node
 
+Found = Callable[[int | RaftlineError], None]
+CLIENT_NAME_CHARS = 200  # of a client's name, in the name of its member
+GroupRequest = (  # what is about one group
+    ClassicRequest | DescribeGroup | CommitCursors | FetchCursors | DropCursors | DeleteGroup
+)
 ListDone = Callable[[GroupList | RaftlineError], None]
 
 
@@ -82,10 +105,12 @@ class GroupCalls:
             return
         if isinstance(request, JoinGroup):
             request = self._named(request)
+        elif isinstance(request, ClassicJoin):
+            request = self._named_classic(request)
         shard = shard_of(request.group)
         if shard in node.catalog_machine.shards:
             self._send(shard, request, timeout_ms, done)
-        elif isinstance(request, ShowGroup | DeleteGroup):
+        elif isinstance(request, ShowGroup | DeleteGroup | DescribeGroup):
             done(UnknownGroup(request.group))
         else:
             self._place(shard, request, timeout_ms, done)
@@ -96,6 +121,66 @@ class GroupCalls:
         member = request.member or f"{request.client or 'member'}-{made_up}"
         nonce = request.nonce or self._node.rng.randbytes(8).hex()
         return msgspec.structs.replace(request, member=member, nonce=nonce)
+
+    def _named_classic(self, request: ClassicJoin) -> ClassicJoin:
+        """Have a name at hand, should the member be a new one."""
+        made_up = str(uuid.UUID(bytes=self._node.rng.randbytes(16), version=4))
+        begin = (request.instance or request.client or "member")[:CLIENT_NAME_CHARS]
+        return msgspec.structs.replace(request, made_up=f"{begin}-{made_up}")
+
+    def find(self, group: str, timeout_ms: int, done: Found) -> None:
+        """Find the node that coordinates a group; place the group's shard if it has none."""
+        node = self._node
+        try:
+            if not node.is_ready:
+                raise NotReady(node.reason)
+            check_group_name(group)
+        except RaftlineError as error:
+            done(error)
+            return
+        shard = shard_of(group)
+
+        def answered(answer: Answer | RaftlineError) -> None:
+            done(answer.count if isinstance(answer, Done) else _as_error(answer))
+
+        def leader() -> None:
+            replica = node.shards.get(shard)
+            if replica is not None and replica.leader_node:
+                done(replica.leader_node)
+            else:
+                self._send(shard, FindGroup(group), timeout_ms, answered)
+
+        def placed(answer: dict[str, object] | RaftlineError) -> None:
+            if isinstance(answer, RaftlineError):
+                done(answer)
+            else:
+                leader()
+
+        if shard in node.catalog_machine.shards:
+            leader()
+        else:
+            node.admin.run("groups.place", {"shard": int(shard)}, timeout_ms, placed)
+
+    def run_here(self, request: GroupRequest, timeout_ms: int, done: Reply) -> None:
+        """Answer a request if this node coordinates the group: it may take as long as it takes.
+
+        Otherwise NotLeader or NotReady: ask the coordinator.
+        """
+        node = self._node
+        try:
+            if not node.is_ready:
+                raise NotReady(node.reason)
+            check_group_name(request.group)
+        except RaftlineError as error:
+            done(error)
+            return
+        if isinstance(request, ClassicJoin):
+            request = self._named_classic(request)
+        replica = node.led(shard_of(request.group))
+        if isinstance(replica, RaftlineError):
+            done(replica)
+        else:
+            self._lead(replica, request, timeout_ms, done)
 
     def _place(self, shard: ShardId, request: Request, timeout_ms: int, done: Reply) -> None:
         """Have the shard placed first."""
@@ -124,7 +209,7 @@ class GroupCalls:
             timeout_ms,
             lambda answer: done(_decode_answer(answer) if isinstance(answer, bytes) else answer),
             local,
-            repeatable=not isinstance(request, LeaveGroup | DeleteGroup),
+            repeatable=not isinstance(request, LeaveGroup | DeleteGroup | ClassicLeave),
         )
 
     def list_all(self, timeout_ms: int, done: ListDone) -> None:
@@ -172,6 +257,8 @@ class GroupCalls:
             answer(InvalidArgument(f"{replica.name} holds no groups"))
         elif coordinator is None or coordinator.replica is not replica:
             answer(NotReady(f"{replica.name} has a new leader"))
+        elif isinstance(request, FindGroup):
+            answer(Done(count=self._node.id))
         else:
             coordinator.answer(request, timeout_ms, answer)
 
@@ -211,3 +298,7 @@ class GroupCalls:
         """Now and then: forget what nobody used for long."""
         for coordinator in list(self._coordinators.values()):
             coordinator.sweep()
+
+
+def _as_error(answer: object) -> RaftlineError:
+    return answer if isinstance(answer, RaftlineError) else Internal(f"unexpected {answer!r}")

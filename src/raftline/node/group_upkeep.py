@@ -80,7 +80,11 @@ class GroupUpkeep:
         self._swept_mono = now
         since_ms = self._now() - GROUP_IDLE_MS
         for group in list(self._machine.groups.values()):
-            if not group.members and group.touched_ms <= since_ms and group.name not in self._busy:
+            if (
+                not group.member_count
+                and group.touched_ms <= since_ms
+                and group.name not in self._busy
+            ):
                 self._propose(c.Delete(group.name, since_ms, self._now()), group.name)
 
     # ------------------------------------------------------------------ topics

@@ -223,7 +223,7 @@ class Measures:
 
     def _stream_group(self, board: Board, group: "Group") -> None:
         put, glances = board.put, self._node.glances
-        put("raftline_group_members", len(group.members), group.name)
+        put("raftline_group_members", group.member_count, group.name)
         put("raftline_group_rebalances_total", group.epoch, group.name)
         put("raftline_group_pauses_total", group.pauses.count, group.name)
         put("raftline_group_pause_seconds_total", group.pauses.total_ms / 1000, group.name)
