@@ -55,7 +55,7 @@ class ListenSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     http: Annotated[str, Meta(description="HTTP: API, metrics, health")] = "127.0.0.1:8080"
     grpc: Annotated[str, Meta(description="gRPC")] = "127.0.0.1:9000"
-    kafka: Annotated[str, Meta(description="Kafka wire (not served yet)")] = "127.0.0.1:9092"
+    kafka: Annotated[str, Meta(description="Kafka clients")] = "127.0.0.1:9092"
     peer: Annotated[str, Meta(description="the other nodes")] = "127.0.0.1:7000"
     advertise_http: Annotated[str, Meta(description="HTTP address told to others")] = ""
     advertise_grpc: Annotated[str, Meta(description="gRPC address told to others")] = ""
@@ -271,6 +271,18 @@ class TelemetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     ] = ""
 
 
+class PipelineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The data pipeline. Its commands read these from the environment, nodes from their file."""
+
+    archive_dir: Annotated[
+        str,
+        Meta(
+            max_length=limits.SETTINGS_TEXT_CHARS_MAX,
+            description="directory of archives, where a topic and a command name none",
+        ),
+    ] = ""
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole tree."""
 
@@ -284,3 +296,4 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limits: LimitSettings = LimitSettings()
     log_output: LogOutputSettings = LogOutputSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    pipeline: PipelineSettings = PipelineSettings()
