@@ -89,11 +89,11 @@ def to_arrow(
     include_value: bool = True,
     from_ms: int | None = None,
     to_ms: int | None = None,
-) -> list[pa.RecordBatch]:
+) -> list[Any]:
     """Return the messages of ``batches`` with offsets in ``[start, end)``, in order.
 
     ``from_ms`` and ``to_ms`` keep only messages with timestamps in ``[from_ms, to_ms)``; batches
-    that are all older are not even unpacked. Only Arrow batches with rows are returned; their
+    that are all older are not even unpacked. Every ``pyarrow.RecordBatch`` returned has rows; their
     schema is ``SCHEMA``, or ``SCHEMA_WITHOUT_VALUE``.
 
     Raises:
