@@ -17,7 +17,7 @@ from raftline.archive.columns import to_arrow  # pyright: ignore[reportUnknownVa
 from raftline.client import clock
 from raftline.client.caller import Caller, parse_servers
 from raftline.client.core.ports import BATCH
-from raftline.model.errors import Internal, RaftlineError, Unavailable
+from raftline.model.errors import Internal, RaftlineError, TimedOut, Unavailable
 from raftline.model.names import place
 
 READ_BYTES = 8 << 20
@@ -82,6 +82,17 @@ class LiveLog:
             told = self._caller.call("GET", f"{_path(topic)}/partitions/{number}/offsets")
             found.append(Bounds(number, told["log_start"], told["commit_end"]))
         return found
+
+    def mark_archived(self, topic: str, partition: int, offset: int) -> int:
+        """Say that all below ``offset`` is archived; return the mark that stands. Never lower."""
+        path = f"{_path(topic)}/partitions/{partition}/archived"
+        until_ms = clock.mono_ms() + self._timeout_ms
+        while True:
+            try:
+                return int(self._caller.call("POST", path, {"offset": offset})["archived"])
+            except TimedOut:  # marking again changes nothing
+                if clock.mono_ms() > until_ms:
+                    raise
 
     def read(self, piece: LogRange) -> Iterator[bytes]:
         """Yield stored batches that cover a range; the first and last may reach beyond it.

@@ -1,13 +1,62 @@
 """``raftline pipeline archive``, ``restore`` and ``optimize``."""
 
+from typing import Annotated
+
 import typer
 
+from raftline.cli import words
+from raftline.cli.archive_place import archive_dir_default
+from raftline.cli.pipeline_options import Conf, Master, Servers, finish, pipeline_job
 from raftline.model.errors import InvalidArgument
 
+Dir = Annotated[
+    str, typer.Option("--dir", "--archive", help="the archive (archive_dir of the topic)")
+]
 
-def archive(context: typer.Context) -> None:
-    """Write topics to Parquet."""
-    raise _later("archive")
+
+def archive(
+    context: typer.Context,
+    topics: Annotated[
+        list[str] | None, typer.Argument(help="topics (all with archive=required)")
+    ] = None,
+    directory: Dir = "",
+    continuous: Annotated[
+        str, typer.Option(metavar="10s", help="go on, with this pause, until stopped")
+    ] = "",
+    dead_letters: Annotated[
+        bool, typer.Option("--dead-letters/--no-dead-letters", help="those of the topics, too")
+    ] = True,
+    traces: Annotated[
+        bool, typer.Option("--traces/--no-traces", help="those of the topics, too")
+    ] = True,
+    servers: Servers = "",
+    master: Master = "local[*]",
+    conf: Conf = None,
+) -> None:
+    """Write topics to Parquet files, by topic, partition, date and hour.
+
+    It goes on where it came to the last time. Messages may be removed from the log afterwards:
+    raftline consume TOPIC --from-snapshot T --include-deleted, restore and Spark still have them.
+
+    For example:
+
+      raftline pipeline archive orders --dir /data/archive
+      raftline pipeline archive --continuous 10s
+    """
+    every_ms = words.duration_ms(continuous, "--continuous")
+    with pipeline_job(context, "archive", servers, master, conf) as job:
+        from raftline.pipeline import archive as module
+
+        summary = module.run(
+            job,
+            topics=topics or [],
+            directory=directory,
+            directory_default=archive_dir_default(),
+            dead_letters=dead_letters,
+            traces=traces,
+            every_ms=every_ms,
+        )
+        finish(context, job, summary)
 
 
 def restore(context: typer.Context) -> None:
