@@ -19,10 +19,15 @@ class DeliverCall:
     __slots__ = ("commands", "deadline", "done", "timeout_ms", "weight")
 
     def __init__(
-        self, commands: Sequence[Command], deadline: float, timeout_ms: int, done: DeliverDone
+        self,
+        commands: Sequence[Command],
+        deadline: float,
+        timeout_ms: int,
+        done: DeliverDone,
+        weight: int = 0,
     ) -> None:
         self.commands = commands
-        self.weight = sum(map(weigh, commands)) or COMMAND_BYTES
+        self.weight = weight or sum(map(weigh, commands)) or COMMAND_BYTES
         self.deadline = deadline
         self.timeout_ms = timeout_ms
         self.done: DeliverDone | None = done
@@ -79,10 +84,10 @@ class DeliverProposal:
 
 def weigh(command: Command) -> int:
     """Return how many bytes a command has in its entry at most."""
+    if isinstance(command, Settle):
+        texts = len(command.reason) + len(command.member) + len(command.group)
+        return COMMAND_BYTES + NUMBER_BYTES * len(command.ranges) + CHAR_BYTES * texts
     match command:
-        case Settle():
-            texts = len(command.reason) + len(command.member) + len(command.group)
-            return COMMAND_BYTES + NUMBER_BYTES * len(command.ranges) + CHAR_BYTES * texts
         case Grant():
             numbers = len(command.spans) + len(command.keys or ())
             texts = len(command.member) + len(command.group)

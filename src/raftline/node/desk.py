@@ -98,7 +98,10 @@ class Desk:
         self, commands: Sequence[Command], deadline: float, timeout_ms: int, done: DeliverDone
     ) -> None:
         """Take commands for the next turn's entry."""
-        call = DeliverCall(commands, deadline, timeout_ms, done)
+        self.take(DeliverCall(commands, deadline, timeout_ms, done))
+
+    def take(self, call: DeliverCall) -> None:
+        """Take a caller's commands for the next turn's entry."""
         self._calls.append(call)
         self._replica.collected(call.weight)
 

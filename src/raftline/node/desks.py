@@ -30,7 +30,7 @@ from raftline.model.limits import (
 from raftline.model.names import is_dead_letter_topic
 from raftline.model.settings import effective
 from raftline.node.counter import Receiver, always
-from raftline.node.deliver_proposal import weigh
+from raftline.node.deliver_proposal import DeliverCall, weigh
 from raftline.node.desk import Desk, DeskSettings
 from raftline.node.partition import PartitionHost
 from raftline.node.ports import Rng
@@ -76,6 +76,34 @@ class AskReady(msgspec.Struct, frozen=True, array_like=True):
 
 
 Ready = list[tuple[int, int]]  # shard, highest waiting lane
+
+
+class SettleCall(DeliverCall):
+    """Settles of one caller at a partition that is led here."""
+
+    __slots__ = ("_desks", "_settled", "settles", "shard")
+
+    def __init__(
+        self,
+        desks: "Desks",
+        shard: int,
+        settles: list[Settle],
+        deadline: float,
+        timeout_ms: int,
+        settled: SettledDone,
+        weight: int,
+    ) -> None:
+        super().__init__(settles, deadline, timeout_ms, self._tell, weight)
+        self._desks = desks
+        self._settled = settled
+        self.settles = settles
+        self.shard = shard
+
+    def _tell(self, answer: Sequence[Outcome] | RaftlineError) -> None:
+        if isinstance(answer, RaftlineError):
+            self._desks.refused(self, answer, self._settled)
+        else:
+            self._settled(_settled(self.settles, answer))
 
 
 class Desks:
@@ -310,31 +338,42 @@ class Desks:
         done: SettledDone,
     ) -> None:
         """Ack, nack, reject or extend; answered when it is committed."""
-        if not 0 < len(settles) <= DELIVER_COMMANDS_MAX:
-            done(OverLimit("settles in one request", len(settles), DELIVER_COMMANDS_MAX))
-            return
-        weight = sum(map(weigh, settles))
-        if weight > DELIVER_BYTES_MAX:
-            done(OverLimit("bytes of settles in one request", weight, DELIVER_BYTES_MAX))
-            return
         shard = self._node.locate(topic, partition)
         if isinstance(shard, RaftlineError):
             done(shard)
             return
         replica = self._node.shards.get(shard)
-        if replica is None or not replica.is_leader:
-            self._settle_elsewhere(shard, settles, timeout_ms, done)
+        if replica is not None and replica.is_leader:
+            self.settle_led(replica, settles, timeout_ms, done)
             return
-        give_up = self._node.clock.mono_ms() + timeout_ms
+        weight = _weight_of(settles)
+        if isinstance(weight, RaftlineError):
+            done(weight)
+        else:
+            self._settle_elsewhere(shard, settles, timeout_ms, done)
 
-        def answered(answer: Settled | RaftlineError) -> None:
-            left = int(give_up - self._node.clock.mono_ms())
-            if left > 0 and isinstance(answer, DEFINITE):  # nothing was proposed
-                self._settle_elsewhere(shard, settles, left, done)
-            else:
-                done(answer)
+    def settle_led(
+        self, replica: Replica, settles: list[Settle], timeout_ms: int, done: SettledDone
+    ) -> None:
+        """Settle on a partition that is led here, or by whoever leads it when it comes to that."""
+        weight = _weight_of(settles)
+        if isinstance(weight, RaftlineError):
+            done(weight)
+            return
+        deadline = self._node.clock.mono_ms() + timeout_ms
+        desk = self.of(replica)
+        policy = desk.settings.policy
+        if policy.jitter_percent:
+            settles = [_jittered(self._node.rng, policy, settle) for settle in settles]
+        desk.take(SettleCall(self, replica.shard, settles, deadline, timeout_ms, done, weight))
 
-        self._settle_here(replica, settles, timeout_ms, answered)
+    def refused(self, call: "SettleCall", error: RaftlineError, done: SettledDone) -> None:
+        """Settles were refused here; if nothing of them was proposed, ask who leads now."""
+        left = int(call.deadline - self._node.clock.mono_ms())
+        if left > 0 and isinstance(error, DEFINITE):
+            self._settle_elsewhere(call.shard, call.settles, left, done)
+        else:
+            done(error)
 
     def _settle_elsewhere(
         self, shard: int, settles: list[Settle], timeout_ms: int, done: SettledDone
@@ -433,7 +472,21 @@ class Desks:
             changed()
 
 
+def _weight_of(settles: Sequence[Settle]) -> int | RaftlineError:
+    count = len(settles)
+    if not 0 < count <= DELIVER_COMMANDS_MAX:
+        return OverLimit("settles in one request", count, DELIVER_COMMANDS_MAX)
+    weight = weigh(settles[0]) if count == 1 else sum(map(weigh, settles))
+    if weight > DELIVER_BYTES_MAX:
+        return OverLimit("bytes of settles in one request", weight, DELIVER_BYTES_MAX)
+    return weight
+
+
 def _settled(settles: Sequence[Settle], outcomes: Sequence[Outcome]) -> Settled | RaftlineError:
+    if len(outcomes) == 1:
+        outcome = outcomes[0]
+        if type(outcome) is SettledRanges and not outcome.lost:
+            return _ALL_SETTLED
     lost: list[list[int]] = []
     for settle, outcome in zip(settles, outcomes, strict=True):
         if isinstance(outcome, SettledRanges):
@@ -465,6 +518,7 @@ def _check(ask: Receive) -> RaftlineError | None:
     return None
 
 
+_ALL_SETTLED = Settled([[]])
 _pack = msgspec.msgpack.encode
 _decode_receive = msgspec.msgpack.Decoder(Receive).decode
 _decode_settle = msgspec.msgpack.Decoder(SettleAll).decode

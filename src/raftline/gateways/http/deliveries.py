@@ -5,16 +5,17 @@ batches instead of JSON (``Accept: application/vnd.raftline.batch``) and settle 
 on the partition's own route.
 """
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from raftline.gateways.error_table import row_of
 from raftline.gateways.http import replies
 from raftline.gateways.http.answers import RangesAnswer, SettleAnswer
-from raftline.gateways.http.connection import Exchange
+from raftline.gateways.http.connection import Exchange, Run
 from raftline.gateways.http.items import ReadItem, fill_item
 from raftline.gateways.http.routes import Request, Router
+from raftline.gateways.http.settling import RangesBody, SettleRanges
 from raftline.gateways.http.spans import tell_delivered
 from raftline.gateways.lease_tokens import LeaseToken, decode_token, encode_token
 from raftline.gateways.opened import OpenedBatches
@@ -36,7 +37,6 @@ from raftline.model.limits import (
     LEASE_MS_MIN,
     MEMBER_ID_CHARS_MAX,
     NACK_DELAY_MS_MAX,
-    OFFSET_MAX,
     READ_BYTES_DEFAULT,
     REASON_CHARS_MAX,
     RECEIVE_COUNT_MAX,
@@ -91,20 +91,6 @@ class MixedBody(msgspec.Struct, forbid_unknown_fields=True):
     settles: list[MixedSettle]
 
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
-RangeRow = tuple[str, Number, Number, Number, Number, list[Number]]
-"""verb, term, sequence, attempt, generation, flat ranges"""
-
-
-class RangesBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Settles of ranges on one partition: the fast form."""
-
-    settles: list[RangeRow]
-    delay: str | int | None = None
-    lease: str | int | None = None
-    reason: str = ""
-
-
 class Delivered(ReadItem):
     """One message as a worker gets it."""
 
@@ -152,7 +138,8 @@ class DeliveryRoutes:
         told = {"body": MixedBody, "answer": SettleAnswer}
         add("POST", "/v1/messages/settle", self.settle_mixed, **told)
         one = "/v1/topics/{topic}/partitions/{partition}/groups/{group}"
-        add("POST", f"{one}/settle", self.settle_ranges, body=RangesBody, answer=RangesAnswer)
+        told = {"body": RangesBody, "answer": RangesAnswer, "prepare": self._prepare_ranges}
+        add("POST", f"{one}/settle", self.settle_ranges, **told)
 
     # ------------------------------------------------------------------ receive
 
@@ -310,6 +297,15 @@ class DeliveryRoutes:
                 request.timeout_ms,
                 verdicts.taker(topic, partition, settles),
             )
+
+    def _prepare_ranges(self, request: Request) -> Run:
+        def rest(exchange: Exchange, body: bytes) -> None:
+            self.settle_ranges(exchange, request.with_body(body))
+
+        group, timeout_ms = request.params["group"], request.timeout_ms
+        return SettleRanges(
+            self._calls, request.topic, request.partition, group, timeout_ms, rest
+        ).run
 
     def settle_ranges(self, exchange: Exchange, request: Request) -> None:
         """Settle ranges of leases on one partition: for clients that read batches."""
