@@ -638,6 +638,12 @@ class NodeCalls:
         """Answer for a group that is coordinated here, else refuse (group_calls.py)."""
         self._node.group_calls.run_here(request, timeout_ms, done)
 
+    def groups_here(
+        self, timeout_ms: int, done: Callable[[GroupList | RaftlineError], None]
+    ) -> None:
+        """List the groups that are coordinated here."""
+        self._node.group_calls.list_here(timeout_ms, done)
+
     def find_coordinator(
         self, group: str, timeout_ms: int, done: Callable[[int | RaftlineError], None]
     ) -> None:

@@ -216,6 +216,14 @@ class GroupCalls:
         """List the groups of all shards."""
         node = self._node
         shards = [number for number in COORDINATION_SHARDS if number in node.catalog_machine.shards]
+        self._list(shards, timeout_ms, done)
+
+    def list_here(self, timeout_ms: int, done: ListDone) -> None:
+        """List the groups of the shards that are led here."""
+        self._list(sorted(self._coordinators), timeout_ms, done)
+
+    def _list(self, shards: list[int], timeout_ms: int, done: ListDone) -> None:
+        node = self._node
         found: dict[str, GroupSummary] = {}
         left = len(shards)
         failed: list[RaftlineError] = []

@@ -1,10 +1,13 @@
 """What the Kafka gateway asks of a node, besides what all gateways do."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from raftline.gateways.ports import Calls
 from raftline.model.calls import NodesView, TopicRow
 from raftline.model.errors import RaftlineError
+from raftline.model.groups import Answer, GroupList
+from raftline.node.group_calls import GroupRequest
 from raftline.node.led import LedPartition
 
 
@@ -25,6 +28,24 @@ class KafkaCalls(Calls, Protocol):
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics, in order."""
+        ...
+
+    def group_here(
+        self, request: GroupRequest, timeout_ms: int, done: Callable[[Answer | RaftlineError], None]
+    ) -> None:
+        """Answer for a group that is coordinated here, else refuse (``NotLeader``)."""
+        ...
+
+    def groups_here(
+        self, timeout_ms: int, done: Callable[[GroupList | RaftlineError], None]
+    ) -> None:
+        """List the groups that are coordinated here."""
+        ...
+
+    def find_coordinator(
+        self, group: str, timeout_ms: int, done: Callable[[int | RaftlineError], None]
+    ) -> None:
+        """Find the node that coordinates a group."""
         ...
 
     def topic_of(self, uuid: str) -> str | None:

@@ -1,0 +1,214 @@
+"""Cursors of groups: OffsetCommit, OffsetFetch, OffsetDelete. With members and without."""
+
+from typing import Any
+
+from raftline.gateways.fan import Call, Fan
+from raftline.gateways.kafka import groups_errors as ge
+from raftline.gateways.kafka import schema_groups as schema
+from raftline.gateways.kafka.dispatch import Context, Reply, Table
+from raftline.gateways.kafka.errors import INVALID_REQUEST, NONE, UNKNOWN_TOPIC_OR_PARTITION
+from raftline.gateways.kafka.ports import KafkaCalls
+from raftline.model.errors import InvalidArgument, RaftlineError, UnknownGroup
+from raftline.model.groups import (
+    CommitCursors,
+    CursorsCommitted,
+    CursorsFetched,
+    DropCursors,
+    FetchCursors,
+    Offset,
+    Offsets,
+    Places,
+)
+from raftline.model.limits import CURSOR_TEXT_CHARS_MAX, OFFSET_MAX, TIMEOUT_MS_DEFAULT
+from raftline.model.names import check_group_name
+
+MANY_GROUPS = 8  # the first version of OffsetFetch for several groups
+GROUP_CODE = 2  # in which an error is said once, not for every partition
+
+Fields = dict[str, Any]
+Codes = dict[tuple[str, int], int]
+
+
+class CursorsApi:
+    """Moves, shows and forgets cursors."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self, calls: KafkaCalls) -> None:
+        self._calls = calls
+
+    def add_to(self, table: Table) -> None:
+        """Serve them."""
+        table.add(schema.OFFSET_COMMIT, 2, 9, self.commit)
+        table.add(schema.OFFSET_FETCH, 1, 9, self.fetch)
+        table.add(schema.OFFSET_DELETE, 0, 0, self.delete)
+
+    # -- commit
+
+    def commit(self, request: Fields, version: int, context: Context, reply: Reply) -> None:
+        """Move cursors; what cannot be a cursor is refused by itself."""
+        codes: Codes = {}
+        offsets = self._offsets(request["topics"], codes)
+
+        def answer(code: int) -> None:
+            reply({"topics": _rows(request["topics"], codes, code)})
+
+        def committed(result: object) -> None:
+            if isinstance(result, RaftlineError):
+                unknown = isinstance(result, UnknownGroup)
+                answer(ge.ILLEGAL_GENERATION if unknown else ge.member_code(result))
+                return
+            assert isinstance(result, CursorsCommitted), result
+            for topic, partitions in result.refused.items():
+                codes.update({(topic, p): ge.ILLEGAL_GENERATION for p in partitions})
+            answer(NONE)
+
+        if not _is_name(request["group"]):
+            answer(ge.INVALID_GROUP_ID)
+        elif request["generation"] >= 0 and not request["member"]:
+            answer(ge.UNKNOWN_MEMBER_ID)
+        elif not offsets:
+            answer(NONE)
+        else:
+            wish = CommitCursors(
+                request["group"],
+                request["member"],
+                request["generation"],
+                offsets,
+                request["instance"] or "",
+            )
+            self._calls.group_here(wish, TIMEOUT_MS_DEFAULT, context.guarded(committed))
+
+    def _offsets(self, topics: list[Fields], codes: Codes) -> Offsets:
+        offsets: Offsets = {}
+        for topic in topics:
+            found = self._calls.find_topic(topic["name"])
+            count = len(found.partitions) if found is not None else 0
+            for row in topic["partitions"]:
+                place = (topic["name"], row["partition"])
+                text: str = row["metadata"] or ""
+                if not 0 <= row["partition"] < count:
+                    codes[place] = UNKNOWN_TOPIC_OR_PARTITION
+                elif len(text) > CURSOR_TEXT_CHARS_MAX:
+                    codes[place] = ge.OFFSET_METADATA_TOO_LARGE
+                elif not 0 <= row["offset"] <= OFFSET_MAX:
+                    codes[place] = INVALID_REQUEST
+                else:
+                    cursor = Offset(row["offset"], text, row["leader_epoch"])
+                    offsets.setdefault(topic["name"], {})[row["partition"]] = cursor
+        return offsets
+
+    # -- fetch
+
+    def fetch(self, request: Fields, version: int, context: Context, reply: Reply) -> None:
+        """Show cursors of one group or several."""
+        groups: list[Fields] = request["groups"]
+        if version < MANY_GROUPS:
+            groups = [{"group": request["group"], "topics": request["topics"]}]
+
+        def fetched(answers: list[Any]) -> None:
+            pairs = zip(groups, answers, strict=True)
+            rows = [_fetched(group, answer, version) for group, answer in pairs]
+            if version >= MANY_GROUPS:
+                reply({"groups": rows})
+            else:
+                reply(rows[0])
+
+        calls = [self._fetching(group) for group in groups]
+        Fan(calls, context.guarded(fetched)).start()
+
+    def _fetching(self, group: Fields) -> Call:
+        places = None if group["topics"] is None else _places(group["topics"])
+        wish = FetchCursors(group["group"], places)
+        return lambda take: self._calls.group_here(wish, TIMEOUT_MS_DEFAULT, take)
+
+    # -- delete
+
+    def delete(self, request: Fields, version: int, context: Context, reply: Reply) -> None:
+        """Forget cursors of partitions that no member reads."""
+        topics: list[Fields] = [
+            {"name": row["name"], "partitions": [p["partition"] for p in row["partitions"]]}
+            for row in request["topics"]
+        ]
+
+        def deleted(result: object) -> None:
+            if isinstance(result, RaftlineError):
+                reply({"error_code": ge.admin_code(result)})
+                return
+            assert isinstance(result, CursorsCommitted), result
+            codes = {
+                (topic, partition): ge.GROUP_SUBSCRIBED_TO_TOPIC
+                for topic, partitions in result.refused.items()
+                for partition in partitions
+            }
+            reply({"topics": _rows(request["topics"], codes, NONE)})
+
+        wish = DropCursors(request["group"], _places(topics))
+        self._calls.group_here(wish, TIMEOUT_MS_DEFAULT, context.guarded(deleted))
+
+
+def _is_name(group: str) -> bool:
+    try:
+        check_group_name(group)
+    except InvalidArgument:
+        return False
+    return True
+
+
+def _places(topics: list[Fields]) -> Places:
+    places: Places = {}
+    for row in topics:
+        places.setdefault(row["name"], []).extend(row["partitions"])
+    return places
+
+
+def _rows(topics: list[Fields], codes: Codes, otherwise: int) -> list[Fields]:
+    """Say of every partition that was named what became of it."""
+    return [
+        {
+            "name": topic["name"],
+            "partitions": [
+                {
+                    "partition": row["partition"],
+                    "error_code": codes.get((topic["name"], row["partition"]), otherwise),
+                }
+                for row in topic["partitions"]
+            ],
+        }
+        for topic in topics
+    ]
+
+
+def _fetched(group: Fields, answer: object, version: int) -> Fields:
+    """Say where a group is; partitions without a cursor that were asked for are at -1."""
+    code = ge.member_code(answer) if isinstance(answer, RaftlineError) else NONE
+    offsets: Offsets = answer.offsets if isinstance(answer, CursorsFetched) else {}
+    asked: list[Fields] | None = group["topics"]
+    if asked is None:
+        asked = [{"name": name, "partitions": list(rows)} for name, rows in offsets.items()]
+    row_code = code if version < GROUP_CODE else NONE
+    topics = [
+        {
+            "name": topic["name"],
+            "partitions": [
+                _cursor(partition, offsets.get(topic["name"], {}).get(partition), row_code)
+                for partition in topic["partitions"]
+            ],
+        }
+        for topic in asked
+    ]
+    if code and version >= GROUP_CODE:
+        topics = []
+    return {"group": group["group"], "topics": topics, "error_code": code}
+
+
+def _cursor(partition: int, cursor: Offset | None, code: int) -> Fields:
+    if cursor is None:
+        return {"partition": partition, "offset": -1, "metadata": "", "error_code": code}
+    return {
+        "partition": partition,
+        "offset": cursor.offset,
+        "leader_epoch": cursor.term,
+        "metadata": cursor.metadata,
+        "error_code": code,
+    }

@@ -1,0 +1,45 @@
+"""How refusals are said to members of groups: find the coordinator again, or join anew."""
+
+from raftline.gateways.kafka.errors import code_of
+from raftline.model.errors import (
+    GroupNotEmpty,
+    NotLeader,
+    OverLimit,
+    RaftlineError,
+    TimedOut,
+    Unavailable,
+    UnknownGroup,
+)
+
+COORDINATOR_NOT_AVAILABLE = 15
+NOT_COORDINATOR = 16
+ILLEGAL_GENERATION = 22
+INVALID_GROUP_ID = 24
+UNKNOWN_MEMBER_ID = 25
+INVALID_SESSION_TIMEOUT = 26
+NON_EMPTY_GROUP = 68
+GROUP_ID_NOT_FOUND = 69
+MEMBER_ID_REQUIRED = 79
+GROUP_MAX_SIZE_REACHED = 81
+GROUP_SUBSCRIBED_TO_TOPIC = 86
+OFFSET_METADATA_TOO_LARGE = 12
+
+
+def member_code(error: RaftlineError) -> int:
+    """Return what a member hears: every passing fault sends it to find its coordinator."""
+    if isinstance(error, NotLeader):
+        return NOT_COORDINATOR
+    if isinstance(error, Unavailable | TimedOut):
+        return COORDINATOR_NOT_AVAILABLE
+    if isinstance(error, UnknownGroup | GroupNotEmpty):
+        return UNKNOWN_MEMBER_ID
+    if isinstance(error, OverLimit):
+        return GROUP_MAX_SIZE_REACHED
+    return code_of(error)
+
+
+def admin_code(error: RaftlineError) -> int:
+    """Return what who looks at a group from outside hears."""
+    if isinstance(error, UnknownGroup | GroupNotEmpty):
+        return code_of(error)
+    return member_code(error)
