@@ -101,6 +101,8 @@ class Admin:
         node = self._node
         if name == "topic.create":
             arguments = {"uuid": node.rng.randbytes(16).hex(), **arguments}
+        elif name == "topic.delete":
+            arguments = {"request": node.rng.randbytes(8).hex(), **arguments}
         deadline = node.clock.mono_ms() + timeout_ms
 
         def answered(answer: Answer) -> None:
@@ -247,7 +249,9 @@ class Admin:
             case "topic.create":
                 return self._create_topic(host, arguments, at_ms)
             case "topic.delete":
-                return DeleteTopic(_text(arguments, "name"), at_ms)
+                return DeleteTopic(
+                    _text(arguments, "name"), at_ms, str(arguments.get("request", ""))
+                )
             case "topic.set":
                 settings = check_settings(_mapping(arguments, "settings"))
                 return SetTopic(_text(arguments, "name"), settings, (), at_ms)

@@ -122,6 +122,17 @@ def test_the_answer_comes_first(machine: CatalogMachine):
     assert isinstance(run(machine, c.DeleteTopic("t"))[0], ev.TopicDeleted)
 
 
+def test_a_delete_repeated_after_a_lost_answer_hears_that_it_is_done(machine: CatalogMachine):
+    run(machine, c.Found("c1", specs(3), 1))
+    run(machine, c.CreateTopic("t", "u-1", 1))
+    deleted = run(machine, c.DeleteTopic("t", request="mine"))[0]
+    assert run(machine, c.DeleteTopic("t", request="mine"))[0] == deleted
+    assert isinstance(run(machine, c.DeleteTopic("t", request="yours"))[0], Refused)
+    run(machine, c.CreateTopic("t", "u-2", 1))
+    run(machine, c.DeleteTopic("t", request="mine"))
+    assert machine.topics["t"].uuid == "u-2", "an old delete must not take the next topic"
+
+
 def test_version_counts_changes_only(machine: CatalogMachine):
     run(machine, c.Found("c1", specs(1), 1))
     version = machine.version

@@ -79,10 +79,14 @@ class CreateTopic(msgspec.Struct, frozen=True, tag="create_topic"):
 
 
 class DeleteTopic(msgspec.Struct, frozen=True, tag="delete_topic"):
-    """Delete a topic with all its messages."""
+    """Delete a topic with all its messages.
+
+    ``request`` is the caller's own: a repeat after a lost answer hears that it is done.
+    """
 
     name: str
     at_ms: int = 0
+    request: str = ""
 
 
 class SetTopic(msgspec.Struct, frozen=True, tag="set_topic"):

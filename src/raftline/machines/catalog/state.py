@@ -101,6 +101,7 @@ class Tombstone(msgspec.Struct, frozen=True, array_like=True):
     name: str
     shards: tuple[ShardId, ...]
     at_ms: int
+    request: str = ""  # of the delete
 
 
 class CatalogState:

@@ -61,11 +61,14 @@ def create(state: CatalogState, command: CreateTopic) -> list[Event]:
 
 def delete(state: CatalogState, command: DeleteTopic) -> list[Event]:
     """Delete a topic. T4."""
+    for gone in state.tombstones.values() if command.request else ():
+        if (gone.request, gone.name) == (command.request, command.name):
+            return [TopicDeleted(gone.name, gone.uuid, gone.shards)]
     topic = state.topic(command.name)
     for shard in topic.shards:
         state.remove_shard(shard)
     del state.topics[topic.name]
-    tombstone = Tombstone(topic.uuid, topic.name, topic.shards, state.at_ms)
+    tombstone = Tombstone(topic.uuid, topic.name, topic.shards, state.at_ms, command.request)
     state.tombstones[topic.uuid] = tombstone
     if len(state.tombstones) > TOMBSTONES_MAX:
         del state.tombstones[next(iter(state.tombstones))]
