@@ -1,5 +1,7 @@
 """Topics that shrink and go: files follow."""
 
+import msgspec
+
 from raftline.chaos.rig import wait_for
 from raftline.chaos.traffic import BATCH, Caller, wall_ms
 from raftline.testing.batches import seal
@@ -95,4 +97,26 @@ def test_retention_by_size_removes_the_oldest_segments(make_rig: MakeRig) -> Non
             10,
             lambda home=home: str(sorted(home.iterdir())),
         )
+    assert rig.verify().exit == 0
+
+
+def test_a_topic_grows_and_never_shrinks(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    assert rig.command("topic", "create", "orders", "--partitions", "2").exit == 0
+    assert rig.command("produce", "orders", "-m", "before").exit == 0
+    said = rig.command("topic", "set", "orders", "--partitions", "5", "lease_ms=45s")
+    assert (said.exit, said.out.strip()) == (0, "changed orders: lease_ms, 5 partitions")
+    shown = rig.command("--json", "topic", "show", "orders").json()
+    assert (len(shown["partitions"]), shown["settings"]["lease_ms"]) == (5, 45_000)
+    text = "".join(f"message {i}\n" for i in range(20))
+    path = rig.directory / "lines"
+    path.write_text(text)
+    assert rig.command("produce", "orders", "-f", str(path)).exit == 0
+    said = rig.command("consume", "orders", "--from-beginning", "--json")
+    assert {row["partition"] for row in map(msgspec.json.decode, said.out.splitlines())} == {
+        0, 1, 2, 3, 4,
+    }  # fmt: skip
+    said = rig.command("topic", "set", "orders", "--partitions", "3")
+    assert said.exit == 2
+    assert "has 5 partitions" in said.err
     assert rig.verify().exit == 0

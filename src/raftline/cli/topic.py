@@ -90,17 +90,23 @@ def set_settings(
     settings: Annotated[list[str] | None, typer.Argument(help="key=value …")] = None,
     retention: Retention = "",
     pairs: Pairs = None,
+    partitions: Annotated[
+        int | None, typer.Option(help="partitions in all: there can only be more of them", min=1)
+    ] = None,
 ) -> None:
-    """Change settings of a topic.
+    """Change settings of a topic, or give it more partitions.
 
     For example: raftline topic set orders --retention 10GB lease_ms=45s
+
+    More partitions mean that new messages of a key may go to another partition than earlier ones.
     """
     session: Session = context.obj
     wanted = read_settings([*(settings or []), *(pairs or [])], retention)
-    if not wanted:
+    if not wanted and partitions is None:
         raise typer.BadParameter("nothing to set; write key=value or --retention 7d")
-    reply = session.client.set_topic(name, wanted)
-    session.answer(reply, f"changed {name}: {', '.join(sorted(wanted))}")
+    reply = session.client.set_topic(name, wanted, partitions)
+    changed = sorted(wanted) + ([f"{partitions} partitions"] if partitions is not None else [])
+    session.answer(reply, f"changed {name}: {', '.join(changed)}")
 
 
 @commands.command()

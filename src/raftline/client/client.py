@@ -70,9 +70,14 @@ class Client:
             body["settings"] = settings
         return self._caller.call("POST", "/v1/topics", body)
 
-    def set_topic(self, name: str, settings: dict[str, Any]) -> Reply:
-        """Change settings of a topic."""
-        return self._caller.call("PATCH", _topic(name), {"settings": settings})
+    def set_topic(
+        self, name: str, settings: dict[str, Any], partitions: int | None = None
+    ) -> Reply:
+        """Change settings of a topic, or give it more partitions."""
+        body: dict[str, Any] = {"settings": settings}
+        if partitions is not None:
+            body["num_partitions"] = partitions
+        return self._caller.call("PATCH", _topic(name), body)
 
     def delete_topic(self, name: str) -> Reply:
         """Delete a topic and everything in it."""

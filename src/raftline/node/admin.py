@@ -11,6 +11,7 @@ import msgspec
 
 from raftline.config.new_topics import new_topic_settings
 from raftline.machines.catalog.commands import (
+    AddPartitions,
     AllocateProducers,
     Command,
     CreateTopic,
@@ -254,7 +255,12 @@ class Admin:
                 )
             case "topic.set":
                 settings = check_settings(_mapping(arguments, "settings"))
-                return SetTopic(_text(arguments, "name"), settings, (), at_ms)
+                unset = msgspec.convert(arguments.get("unset") or [], list[str])
+                return SetTopic(_text(arguments, "name"), settings, tuple(unset), at_ms)
+            case "topic.grow":
+                return AddPartitions(
+                    _text(arguments, "name"), _number(arguments, "partitions"), at_ms
+                )
             case "cluster.remove":
                 force = bool(arguments.get("force", False))
                 return LeaveNode(self._node_number(host, arguments, "node"), force, at_ms)
@@ -318,7 +324,9 @@ class Admin:
         if not isinstance(host, PartitionHost):
             raise InvalidArgument(f"{replica.name} holds no messages")
         if name == "topic.trim":
-            host.command(Trim(_number(arguments, "offset"), replica.time.stamp()), proposal)
+            offset = _number(arguments, "offset")
+            self._node.log_questions.check_trim(replica, host, offset)
+            host.command(Trim(offset, replica.time.stamp()), proposal)
         elif name == "shard.mark":
             host.command(Noop(replica.time.stamp()), proposal)
         else:

@@ -20,7 +20,7 @@ from raftline.gateways.topic_finder import TopicFinder
 from raftline.model.calls import TopicRow
 from raftline.model.errors import InvalidArgument, UnknownTopic
 from raftline.model.names import traced_topic
-from raftline.model.settings import effective
+from raftline.model.settings import check_settings, effective
 
 Setting = str | Int | bool
 
@@ -60,9 +60,10 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ChangedTopic(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a change: only the settings named are changed."""
+    """The body of a change: only the settings named are changed; partitions are only added."""
 
-    settings: dict[str, Setting]
+    settings: dict[str, Setting] = {}
+    num_partitions: Int | None = None
 
 
 class TopicRoutes:
@@ -120,12 +121,27 @@ class TopicRoutes:
         self._finder.choose(request.topic, [None], request.timeout_ms, exchange.then(there))
 
     def change(self, exchange: Exchange, request: Request) -> None:
-        """Change settings of a topic."""
+        """Change settings of a topic, or give it more partitions."""
         wanted = decode(request.body, ChangedTopic, '{"settings": {"retention_ms": 3600000}}')
-        arguments: dict[str, object] = {"name": request.topic, "settings": wanted.settings}
-        self._calls.command(
-            "topic.set", arguments, request.timeout_ms, exchange.then(exchange.json)
-        )
+        if not wanted.settings and wanted.num_partitions is None:
+            hint = '{"settings": {"retention_ms": 3600000}} or {"num_partitions": 12}'
+            raise InvalidArgument("the body changes nothing", f"the body looks like {hint}")
+
+        def change(reply: dict[str, object]) -> None:
+            if not wanted.settings:
+                exchange.json(reply)
+                return
+            arguments: dict[str, object] = {"name": request.topic, "settings": wanted.settings}
+            self._calls.command(
+                "topic.set", arguments, request.timeout_ms, exchange.then(exchange.json)
+            )
+
+        if wanted.num_partitions is None:
+            change({})
+            return
+        check_settings(wanted.settings)  # so that not half of it is done
+        grown: dict[str, object] = {"name": request.topic, "partitions": wanted.num_partitions}
+        self._calls.command("topic.grow", grown, request.timeout_ms, exchange.then(change))
 
     def delete(self, exchange: Exchange, request: Request) -> None:
         """Delete a topic and all it holds."""
