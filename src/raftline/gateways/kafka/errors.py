@@ -1,7 +1,7 @@
 """Kafka's error codes, where the error table has no row because only this protocol says it."""
 
 from raftline.gateways.error_table import row_of
-from raftline.model.errors import RaftlineError
+from raftline.model.errors import NoLeader, NotReady, RaftlineError, ShuttingDown
 
 NONE = 0
 UNKNOWN_SERVER_ERROR = -1
@@ -13,9 +13,11 @@ NOT_LEADER_OR_FOLLOWER = 6
 REQUEST_TIMED_OUT = 7
 MESSAGE_TOO_LARGE = 10
 INVALID_TOPIC = 17
+NOT_ENOUGH_REPLICAS = 19
 INVALID_REQUIRED_ACKS = 21
 UNSUPPORTED_VERSION = 35
 INVALID_REQUEST = 42
+OUT_OF_ORDER_SEQUENCE = 45
 FENCED_LEADER_EPOCH = 74
 UNKNOWN_LEADER_EPOCH = 76
 INVALID_RECORD = 87
@@ -24,4 +26,11 @@ UNKNOWN_TOPIC_ID = 100
 
 def code_of(error: RaftlineError) -> int:
     """Return the code of an error."""
+    return row_of(error).kafka
+
+
+def partition_code(error: RaftlineError) -> int:
+    """Return the code of an error of a partition: where nobody serves it now, clients look anew."""
+    if isinstance(error, NoLeader | NotReady | ShuttingDown):
+        return NOT_LEADER_OR_FOLLOWER
     return row_of(error).kafka

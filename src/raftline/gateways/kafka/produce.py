@@ -1,0 +1,381 @@
+"""Produce, by hand: from the bytes of a frame to batches in the partitions led here.
+
+A batch is checked (length, checksum, count) and handed to the node as it came: compressed or not,
+nobody opens it. Every acknowledgement means that a majority has it on disk: acks=1 is answered like
+acks=all, acks=0 not at all (a refusal closes the connection, as the protocol has it). Nothing is
+forwarded: who does not lead says so, with the leader from version 10 on.
+
+Costs
+    One pass over the head of the request, one check and one call a batch, one small reply.
+"""
+
+import struct
+from collections.abc import Callable
+
+from raftline.gateways.kafka import schema
+from raftline.gateways.kafka.codec import Malformed, get_uvarint, put_uvarint
+from raftline.gateways.kafka.connection import (
+    EXCHANGE_BYTES,
+    REPLY,
+    Exchange,
+    KafkaConnection,
+    skip_tags,
+)
+from raftline.gateways.kafka.dispatch import Handler, Table
+from raftline.gateways.kafka.errors import (
+    INVALID_RECORD,
+    INVALID_REQUEST,
+    INVALID_REQUIRED_ACKS,
+    NOT_ENOUGH_REPLICAS,
+    OUT_OF_ORDER_SEQUENCE,
+    partition_code,
+)
+from raftline.gateways.kafka.leaders import leader_tag, node_tag
+from raftline.gateways.kafka.ports import KafkaCalls
+from raftline.gateways.kafka.server import Raw
+from raftline.model.batch import LENGTH_FROM, MAGIC, check_batch
+from raftline.model.calls import Appended
+from raftline.model.errors import NotLeader, OverLimit, RaftlineError, UnknownProducer
+from raftline.model.limits import BATCH_HEADER_BYTES, WAIT_MS_MAX
+
+MIN_VERSION, MAX_VERSION = 3, 12
+FLEXIBLE_FROM = schema.PRODUCE.flexible_from
+KEEP_BYTES_MIN = 4096  # a smaller batch is copied, a larger one is used where it was read
+MESSAGE_CHARS_MAX = 500
+NO_OFFSET = -1
+
+_ACKS = struct.Struct(">hi")
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+_ROW = struct.Struct(">ihqqq")  # partition, error, base offset, log append time, log start
+_ROW_OLD = struct.Struct(">ihqq")  # the same before version 5
+_BATCH_LENGTH = struct.Struct(">i4xb")  # length and magic, from byte 8 of a batch
+
+Row = tuple[int, int, int, int, str, int, int]
+"""partition, error, base offset, log start, message, leader, its term"""
+
+
+class ProduceExchange(Exchange):
+    """One request: what its partitions answered."""
+
+    __slots__ = ("_buffer", "_left", "acks", "api", "names", "rows")
+
+    api: "ProduceApi"
+    acks: int
+
+    def begin(self, api: "ProduceApi", acks: int) -> None:
+        """Nothing is asked yet."""
+        self.api = api
+        self.acks = acks
+        self.names: list[tuple[bytes, int]] = []  # topics as bytes, where their rows end
+        self.rows: list[Row | None] = []
+        self._left = 1  # the request itself, until it is read
+        self._buffer: bytearray | None = None
+
+    def keep(self, buffer: bytearray) -> bool:
+        """Keep the buffer that the request is in until all is answered, if we may."""
+        if self._buffer is None and self._connection.lend(buffer):
+            self._buffer = buffer
+        return self._buffer is not None
+
+    def slot(self, partition: int) -> int:
+        """Make room for one partition's answer."""
+        self.rows.append(None)
+        self._left += 1
+        assert partition >= -(1 << 31)
+        return len(self.rows) - 1
+
+    def refuse(self, slot: int, partition: int, code: int, message: str) -> None:
+        """Answer for a partition: nothing was stored."""
+        self._put(slot, (partition, code, NO_OFFSET, NO_OFFSET, message, -1, -1))
+
+    def taker(self, slot: int, topic: str, partition: int) -> Callable[..., None]:
+        """Return who takes the node's answer."""
+
+        def done(answer: Appended | RaftlineError) -> None:
+            try:
+                self._take(slot, topic, partition, answer)
+            except Exception as error:  # noqa: BLE001 - the border of the gateway
+                self._connection.fail(error)
+
+        return done
+
+    def _take(
+        self, slot: int, topic: str, partition: int, answer: Appended | RaftlineError
+    ) -> None:
+        if type(answer) is Appended:
+            self._put(slot, (partition, 0, answer.base_offset, answer.log_start, "", -1, -1))
+            return
+        assert isinstance(answer, RaftlineError)
+        self._connection.server.counts.refuse(answer.code)
+        leader = answer.extras.get("leader", -1) if isinstance(answer, NotLeader) else -1
+        code = _CODES.get(type(answer)) or partition_code(answer)
+        message = answer.message[:MESSAGE_CHARS_MAX]
+        term = self.api.term_of(topic, partition) if leader != -1 else -1
+        self._put(slot, (partition, code, NO_OFFSET, NO_OFFSET, message, int(leader), term))
+
+    def _put(self, slot: int, row: Row) -> None:
+        self.rows[slot] = row
+        self.read()
+
+    def read(self) -> None:
+        """One answer more is here, or the request is read to its end: reply with the last."""
+        self._left -= 1
+        if self._left:
+            return
+        if self._buffer is not None:
+            self._connection.server.pool.give(self._buffer)
+            self._buffer = None
+        if self.acks:
+            self.finish(self._encode())
+            return
+        wrong = [row for row in self.rows if row is not None and row[1]]
+        if wrong:
+            self._connection.refuse(f"acks=0 and a refusal: {wrong[0][4]}")
+        self.finish(b"")
+
+    def _encode(self) -> bytes:
+        version = self.version
+        flexible = version >= FLEXIBLE_FROM
+        out = bytearray(8)
+        if flexible:
+            out.append(0)
+            put_uvarint(out, len(self.names) + 1)
+        else:
+            out += _I32.pack(len(self.names))
+        at = 0
+        leaders: dict[int, None] = {}
+        for name, end in self.names:
+            out += name
+            if flexible:
+                put_uvarint(out, end - at + 1)
+            else:
+                out += _I32.pack(end - at)
+            for row in self.rows[at:end]:
+                assert row is not None
+                _put_row(out, version, row)
+                if row[5] > 0:
+                    leaders[row[5]] = None
+            at = end
+            if flexible:
+                out.append(0)
+        out += b"\0\0\0\0"  # throttled for no time
+        if flexible:
+            out += node_tag(self.api.calls, leaders) if leaders and version >= 10 else b"\0"
+        REPLY.pack_into(out, 0, len(out) - 4, self.correlation)
+        return bytes(out)
+
+
+class ProduceApi:
+    """Takes Produce requests."""
+
+    __slots__ = ("_batch_bytes_max", "calls")
+
+    def __init__(self, calls: KafkaCalls, batch_bytes_max: int) -> None:
+        self.calls = calls
+        self._batch_bytes_max = batch_bytes_max
+
+    def add_to(self, table: Table, raw: dict[int, Raw]) -> None:
+        """Serve it."""
+        table.add(schema.PRODUCE, MIN_VERSION, MAX_VERSION, None)
+        raw[schema.PRODUCE.key] = self.run
+
+    def term_of(self, topic: str, partition: int) -> int:
+        """Return the term of a partition's leader as far as we know; -1."""
+        found = self.calls.find_topic(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return -1
+        return found.partitions[partition].term or -1
+
+    def run(
+        self,
+        connection: KafkaConnection,
+        handler: Handler,
+        version: int,
+        correlation: int,
+        buffer: bytearray,
+        view: memoryview,
+        at: int,
+        stop: int,
+    ) -> None:
+        """Serve one request. Raises Malformed."""
+        try:
+            self._run(connection, handler, version, correlation, buffer, view, at, stop)
+        except (IndexError, struct.error) as error:
+            raise Malformed(f"a Produce that ends too early: {error}") from error
+
+    def _run(
+        self,
+        connection: KafkaConnection,
+        handler: Handler,
+        version: int,
+        correlation: int,
+        buffer: bytearray,
+        view: memoryview,
+        at: int,
+        stop: int,
+    ) -> None:
+        cost = stop - at + EXCHANGE_BYTES
+        flexible = version >= FLEXIBLE_FROM
+        if flexible:
+            at = skip_tags(buffer, at)
+            length, at = get_uvarint(buffer, at)
+            length -= 1
+        else:
+            (length,) = _I16.unpack_from(buffer, at)
+            at += 2
+        at += max(0, length)  # of the transactional id
+        if at + _ACKS.size > stop:
+            raise Malformed("a Produce that ends in its head")
+        acks, timeout_ms = _ACKS.unpack_from(buffer, at)
+        exchange = ProduceExchange(connection, handler, version, correlation, cost)
+        exchange.begin(self, acks)
+        timeout_ms = max(1, min(timeout_ms, WAIT_MS_MAX))
+        problem = 0 if acks in (-1, 0, 1) else INVALID_REQUIRED_ACKS
+        if length > 0:
+            problem = INVALID_REQUEST  # transactions
+        walk = self._walk_flexible if flexible else self._walk_plain
+        walk(exchange, buffer, view, at + _ACKS.size, stop, timeout_ms, problem)
+        exchange.read()
+
+    def _walk_plain(
+        self,
+        exchange: ProduceExchange,
+        buffer: bytearray,
+        view: memoryview,
+        at: int,
+        stop: int,
+        timeout_ms: int,
+        problem: int,
+    ) -> None:
+        (topics,) = _I32.unpack_from(buffer, at)
+        at += 4
+        for _ in range(topics):
+            (length,) = _I16.unpack_from(buffer, at)
+            end = at + 2 + length
+            if length < 0 or end + 4 > stop:
+                raise Malformed("a Produce that ends in the name of a topic")
+            raw = bytes(view[at:end])
+            topic = str(raw[2:], "utf-8", "replace")
+            (partitions,) = _I32.unpack_from(buffer, end)
+            at = end + 4
+            for _ in range(partitions):
+                if at + 8 > stop:
+                    raise Malformed("a Produce that ends in a partition")
+                partition, size = _TWO.unpack_from(buffer, at)
+                at += 8
+                end = at + max(0, size)
+                if end > stop:
+                    raise Malformed(f"a batch of {size} bytes, {stop - at} are left")
+                self._append(exchange, topic, partition, buffer, view, at, end, timeout_ms, problem)
+                at = end
+            exchange.names.append((raw, len(exchange.rows)))
+
+    def _walk_flexible(
+        self,
+        exchange: ProduceExchange,
+        buffer: bytearray,
+        view: memoryview,
+        at: int,
+        stop: int,
+        timeout_ms: int,
+        problem: int,
+    ) -> None:
+        topics, at = get_uvarint(buffer, at)
+        for _ in range(topics - 1):
+            length, end = get_uvarint(buffer, at)
+            end += length - 1
+            if length < 1 or end >= stop:
+                raise Malformed("a Produce that ends in the name of a topic")
+            raw = bytes(view[at:end])
+            topic = str(view[end - length + 1 : end], "utf-8", "replace")
+            partitions, at = get_uvarint(buffer, end)
+            for _ in range(partitions - 1):
+                if at + 5 > stop:
+                    raise Malformed("a Produce that ends in a partition")
+                (partition,) = _I32.unpack_from(buffer, at)
+                size, at = get_uvarint(buffer, at + 4)
+                end = at + max(0, size - 1)
+                if end >= stop:
+                    raise Malformed(f"a batch of {size - 1} bytes, {stop - at} are left")
+                self._append(exchange, topic, partition, buffer, view, at, end, timeout_ms, problem)
+                at = skip_tags(buffer, end)
+            at = skip_tags(buffer, at)
+            exchange.names.append((raw, len(exchange.rows)))
+
+    def _append(
+        self,
+        exchange: ProduceExchange,
+        topic: str,
+        partition: int,
+        buffer: bytearray,
+        view: memoryview,
+        at: int,
+        end: int,
+        timeout_ms: int,
+        problem: int,
+    ) -> None:
+        """Check one batch and hand it to the node."""
+        slot = exchange.slot(partition)
+        if problem:
+            exchange.refuse(slot, partition, problem, _PROBLEMS[problem])
+            return
+        size = end - at
+        if size >= BATCH_HEADER_BYTES:
+            length, magic = _BATCH_LENGTH.unpack_from(buffer, at + 8)
+            if magic != MAGIC or 0 <= length + LENGTH_FROM < size:
+                exchange.refuse(slot, partition, INVALID_RECORD, _explain(magic))
+                return
+        led = self.calls.led_partition(topic, partition)
+        take = exchange.taker(slot, topic, partition)
+        if isinstance(led, RaftlineError):
+            take(led)
+            return
+        keeps = size >= KEEP_BYTES_MIN and exchange.keep(buffer)
+        batch = view[at:end] if keeps else bytes(view[at:end])
+        try:
+            info = check_batch(batch, f"{topic}/{partition}", bytes_max=self._batch_bytes_max)
+        except RaftlineError as error:
+            take(error)
+            return
+        led.append(batch, info, timeout_ms, take)
+
+
+_TWO = struct.Struct(">ii")
+# What clients take for "again, in order", where the table's code would end a producer.
+_CODES: dict[type[RaftlineError], int] = {
+    UnknownProducer: OUT_OF_ORDER_SEQUENCE,
+    OverLimit: NOT_ENOUGH_REPLICAS,
+}
+_PROBLEMS = {
+    INVALID_REQUIRED_ACKS: "acks is 0, 1 or -1 (all)",
+    INVALID_REQUEST: "transactions are not served",
+}
+
+
+def _explain(magic: int) -> str:
+    if magic != MAGIC:
+        return f"messages of format {magic}: only record batches (format {MAGIC}) are taken"
+    return "one batch a partition and request"
+
+
+def _put_row(out: bytearray, version: int, row: Row) -> None:
+    partition, error, offset, log_start, message, leader, term = row
+    if version < 5:
+        out += _ROW_OLD.pack(partition, error, offset, -1)
+        return
+    out += _ROW.pack(partition, error, offset, -1, log_start)
+    if version < 8:
+        return
+    if version < FLEXIBLE_FROM:
+        out += b"\0\0\0\0"
+        out += _I16.pack(len(message.encode()) if message else -1) + message.encode()
+        return
+    out.append(1)  # no errors of single messages
+    if not message:
+        out.append(0)
+    else:
+        text = message.encode()
+        put_uvarint(out, len(text) + 1)
+        out += text
+    out += leader_tag(leader, term) if leader > 0 and version >= 10 else b"\0"
