@@ -8,8 +8,15 @@ import socket
 
 from raftline.config.settings import Settings
 from raftline.gateways.kafka.dispatch import Table
+from raftline.gateways.kafka.fetch import FetchApi
+from raftline.gateways.kafka.groups import GroupsApi
+from raftline.gateways.kafka.groups_admin import GroupsAdminApi
+from raftline.gateways.kafka.groups_cursors import CursorsApi
 from raftline.gateways.kafka.metadata import MetadataApi
+from raftline.gateways.kafka.offsets import OffsetApi
 from raftline.gateways.kafka.ports import KafkaCalls
+from raftline.gateways.kafka.produce import ProduceApi
+from raftline.gateways.kafka.producers import ProducerApi
 from raftline.gateways.kafka.server import KafkaServer, Raw
 from raftline.node.ports import Clock
 from raftline.telemetry.log import LogEvent
@@ -31,7 +38,14 @@ class KafkaGateway:
         limits = settings.limits
         table = Table()
         raw: dict[int, Raw] = {}
+        ProduceApi(calls, limits.batch_bytes_max).add_to(table, raw)
+        FetchApi(clock, calls, limits.reply_bytes_max).add_to(table, raw)
+        ProducerApi(calls).add_to(table)
+        OffsetApi(clock, calls).add_to(table)
         MetadataApi(clock, calls, auto_create=settings.topics.auto_create).add_to(table)
+        GroupsApi(calls).add_to(table)
+        CursorsApi(calls).add_to(table)
+        GroupsAdminApi(calls).add_to(table)
         self.server = KafkaServer(
             loop,
             table,
