@@ -72,7 +72,12 @@ SETTINGS: dict[str, Setting] = {
     ),
     "partitioner": Setting("murmur2", "from key to partition", choices=tuple(PARTITIONERS)),
     "headers": Setting(default=False, help="read raftline-* headers of messages"),
-    "archive": Setting(default=False, help="the pipeline archives this topic"),
+    "archive": Setting(
+        "off",
+        "required: retention and trims stop at what the pipeline has archived",
+        choices=("off", "required"),
+    ),
+    "archive_dir": Setting("", "where the pipeline keeps this topic; empty: pipeline.archive_dir"),
     "lanes": Setting(5, "named priorities: 3 or 5", 1, 256),
     "priorities": Setting("aged", "how lanes are served", choices=("aged", "weighted", "strict")),
     "lease_ms": Setting(30_000, "time to settle a message", 1000, 12 * limits.HOUR_MS),
@@ -100,6 +105,18 @@ SETTINGS: dict[str, Setting] = {
     ),
     "delay_ms_max": Setting(168 * limits.HOUR_MS, "longest delay of a message", 0, 366 * _DAY_MS),
     "dedup_ms": Setting(24 * limits.HOUR_MS, "dedup window", 0, 30 * _DAY_MS),
+    "stage_ms": Setting(
+        24 * limits.HOUR_MS,
+        "how long staged writes of a silent query are kept",
+        60 * limits.SECOND_MS,
+        limits.FENCE_EXPIRE_MS,
+    ),
+    "query_lease_ms": Setting(
+        24 * limits.HOUR_MS,
+        "how long a query (Spark) may hold messages without a word",
+        60 * limits.SECOND_MS,
+        limits.QUERY_LEASE_MS_MAX,
+    ),
 }
 
 
@@ -142,6 +159,8 @@ def _check_value(name: str, setting: Setting, value: object) -> Value:
     if isinstance(setting.default, bool):
         return _check_flag(name, value)
     if isinstance(setting.default, str):
+        if not setting.choices:
+            return _check_text(name, value)
         if value not in setting.choices:
             raise InvalidArgument(
                 f"{name} cannot be {_short(value)}", "use one of: " + ", ".join(setting.choices)
@@ -153,6 +172,13 @@ def _check_value(name: str, setting: Setting, value: object) -> Value:
             f"{name} cannot be {number}", f"use {setting.low} to {setting.high} ({setting.help})"
         )
     return number
+
+
+def _check_text(name: str, value: object) -> str:
+    if not isinstance(value, str) or len(value) > limits.SETTINGS_TEXT_CHARS_MAX:
+        hint = f"a text of at most {limits.SETTINGS_TEXT_CHARS_MAX} characters"
+        raise InvalidArgument(f"{name} cannot be {_short(value)}", hint)
+    return value
 
 
 def _check_flag(name: str, value: object) -> bool:

@@ -44,6 +44,7 @@ from raftline.node.glances import Glances
 from raftline.node.group_calls import GroupCalls
 from raftline.node.identity import Identity, load_identity, not_ours
 from raftline.node.letters import Letters
+from raftline.node.log_questions import LogQuestions
 from raftline.node.log_time import ClusterTime
 from raftline.node.measures import Measures
 from raftline.node.message_states import MessageStates
@@ -61,6 +62,7 @@ from raftline.node.seats import Seats
 from raftline.node.segments import Segments
 from raftline.node.shards import Found as FoundShard
 from raftline.node.shards import Shards, find_shards, shard_directory
+from raftline.node.staging import StagedWrites
 from raftline.node.status import StatusPages
 from raftline.node.tallies import Tally
 from raftline.node.timelines import Timelines
@@ -262,6 +264,8 @@ class Node(NodeCalls):
         self.group_calls = GroupCalls(self)
         self.desks = Desks(self)
         self.waiting = WaitingMessages(self)
+        self.staging = StagedWrites(self)
+        self.log_questions = LogQuestions(self)
         WorkGroupQuestions(self)
         MessageStates(self)
         self.timelines = Timelines(self)
@@ -692,6 +696,7 @@ class Node(NodeCalls):
         self.desks.role_changed(replica)
         self.group_calls.replica_changed(replica)
         self.waiting.role_changed(replica)
+        self.staging.role_changed(replica)
         if replica.is_closed or not replica.is_leader:
             return
         if shard == CATALOG_SHARD and not self.catalog_machine.cluster and self.identity.founders:

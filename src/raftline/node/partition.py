@@ -9,7 +9,8 @@ Invariants
     A2  Every append is answered once: by its outcome at apply, by a refusal before it was
         proposed, or by ``TimedOut``.
     A3  A reader never sees past what is applied, which is committed and locally synced.
-    A4  ``machine.waiting.next_number == side["waiting"].log_end``, where there is such a log.
+    A4  ``machine.waiting.next_number == side["waiting"].log_end``, where there is such a log; and
+        ``machine.staging.next_number == side["stage"].log_end``.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,6 +38,8 @@ from raftline.machines.partition.machine import (
     Trimmed,
 )
 from raftline.machines.partition.side_car import SideCar, encode_extension
+from raftline.machines.partition.staging import Staged
+from raftline.machines.partition.staging_commands import STAGING_TAG, Stage, decode_staging
 from raftline.machines.partition.trace import waiting_events
 from raftline.machines.partition.waiting import Scheduled
 from raftline.machines.partition.waiting_commands import WAITING_TAG
@@ -74,11 +77,13 @@ from raftline.storage.log_words import LogIdentity
 
 if TYPE_CHECKING:
     from raftline.node.desk import Desk
+    from raftline.node.publishing import Publisher
     from raftline.node.releases import Releaser
 
 ENTRY_BYTES = 1 << 20  # appends of one turn share entries up to about this size
 WAITING = "waiting"  # the side log of waiting messages
 TRACE = "trace"  # the side log of what happened to messages
+STAGE = "stage"  # the side log of staged writes
 SIDE_TRIM_BYTES = 1 << 20  # below it the files of a side log are not worth removing
 SIDE_START = 1  # the first offset of a side log: what waits is numbered from 1
 OFFERS_MAX = 4  # the oldest may still be fetched while newer ones are made
@@ -107,7 +112,7 @@ class PartitionHost:
         self.identity = identity
         self.machine = machine
         self.log = log
-        self.side = side  # side logs by name: "waiting", "trace"
+        self.side = side  # side logs by name: "waiting", "trace", "stage"
         self.replica: Replica | None = None
         self.marks = Marks()
         self.applied_bytes = 0  # since the last checkpoint
@@ -126,6 +131,7 @@ class PartitionHost:
         self.desk: Desk | None = None  # while this replica leads, once a work group was here
         self.schedules: Schedules | None = None  # once a message was to wait
         self.releaser: Releaser | None = None  # while this replica leads
+        self.publisher: Publisher | None = None  # while this replica leads, once there was a batch
         self.tally: Tally | None = None  # once the topic is known
 
     # ------------------------------------------------------------------ appends
@@ -217,6 +223,9 @@ class PartitionHost:
         if self.releaser is not None:
             self.releaser.close()
             self.releaser = None
+        if self.publisher is not None:
+            self.publisher.close(error)
+            self.publisher = None
 
     # ------------------------------------------------------------------ applying
 
@@ -229,7 +238,7 @@ class PartitionHost:
         if data[0] != APPEND_TAG:
             if data[0] == DELIVER_TAG:
                 self._apply_deliver(entry, proposal)
-            elif data[0] == WAITING_TAG:
+            elif data[0] in (WAITING_TAG, STAGING_TAG):
                 self._apply_waiting(entry, proposal)
             else:
                 self._apply_command(entry, proposal)
@@ -317,13 +326,15 @@ class PartitionHost:
             proposal.answer(refusals[0].error() if refusals else Applied(entry.index, events))
 
     def _apply_waiting(self, entry: Entry, proposal: Proposal | None) -> None:
-        """Apply a command about waiting messages: their bytes go to the waiting log, or out. A4."""
+        """Apply a command about waiting messages or staged writes, which keep their bytes. A4."""
         events = self.machine.apply(entry.index, entry.term, entry.data)
         for event in events:
             if isinstance(event, AppendedEntry):
                 self._store(entry, event)
             elif isinstance(event, Scheduled):
                 self._store_waiting(entry, event)
+            elif isinstance(event, Staged) and event.number > 0:
+                self._store_staged(entry, event)
         trace, waiting = self.machine.trace, self.machine.waiting
         if trace.percent:
             told = waiting_events(events, lambda number: waiting.find(number).due_ms)
@@ -354,6 +365,27 @@ class PartitionHost:
                 event.at_ms,
                 [(view_of[b.start : b.start + b.length], 1, b.timestamp) for b in stored],
             )
+
+    def _store_staged(self, entry: Entry, event: Staged) -> None:
+        """Put a chunk into the stage log: its extras, if it has some, then its batch."""
+        command = decode_staging(entry.data)
+        assert isinstance(command, Stage)
+        view_of, batches = memoryview(entry.data), list[tuple[memoryview, int, int]]()
+        if command.body > command.extra:
+            extras = view_of[command.extra : command.body]
+            batches.append((extras, 1, command.max_timestamp))
+        batches.append((view_of[command.body :], command.count, command.max_timestamp))
+        log = self.side_log(STAGE)
+        log.append(event.number, entry.term, self.machine.at_ms, batches)
+        assert self.machine.staging.next_number == log.log_end  # A4
+
+    def _trim_stage(self) -> None:
+        """Let go of chunks that are published, dropped or expired."""
+        log, start = self.side.get(STAGE), self.machine.staging.log_start
+        if log is not None and start > log.log_start:
+            log.trim(start)
+            if log.bytes >= SIDE_TRIM_BYTES:
+                self._segments.trimmed(self)
 
     def _apply_deliver(self, entry: Entry, proposal: Proposal | None) -> None:
         """Apply the delivery commands of one turn."""
@@ -404,6 +436,10 @@ class PartitionHost:
             self.desk.after_apply()
         if self.releaser is not None:
             self.releaser.look()
+        if STAGE in self.side:
+            self._trim_stage()
+        if self.publisher is not None:
+            self.publisher.look()
         if self.readers:
             self.readers.serve()
 

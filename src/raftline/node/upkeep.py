@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from raftline.machines.partition.commands import APPEND_TAG, Trim
+from raftline.machines.partition.staging_commands import STAGING_TAG, stores_staged
 from raftline.machines.partition.streams import STREAM_TAG
 from raftline.machines.partition.waiting_commands import WAITING_TAG, stores_messages
 from raftline.model.errors import (
@@ -319,6 +320,7 @@ class Upkeep:
             row = machine.shards.get(replica.shard)
             if not replica.is_leader or not isinstance(host, PartitionHost) or row is None:
                 continue
+            self._node.staging.tidy(host, replica)
             if host.log.log_start == host.log.log_end:
                 continue
             bounds = wanted.get(row.topic)
@@ -335,6 +337,8 @@ class Upkeep:
             pin = host.machine.delivery.pin()  # the dead-letter topic does not have it yet
             if pin is not None:
                 start = min(start, pin)
+            if self._node.log_questions.is_required(replica):
+                start = min(start, host.machine.archive.archived)
             if start > host.log.log_start:
                 host.command(Trim(start, now_ms), self._node.proposal(lambda _: None))
 
@@ -343,4 +347,6 @@ def _stores(data: bytes) -> bool:
     """Say whether an entry brings messages to the disk."""
     if not data:
         return False
+    if data[0] == STAGING_TAG:
+        return stores_staged(data)
     return data[0] in STORING_TAGS or (data[0] == WAITING_TAG and stores_messages(data))

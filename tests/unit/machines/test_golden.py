@@ -26,6 +26,7 @@ PARTITION = [
     partition.Noop(1000),
     partition.MarkLetters([3, 5, 7, 8], partition.LETTERS_PURGED, 1000),
     partition.SetTrace(50, 7, 1000),
+    partition.MarkArchived(50, 1000),
 ]
 SPECS = (
     catalog.NodeSpec(1, "a", "d1", "a:7000", "a:8080", "a:9000", "a:9092", "r1"),

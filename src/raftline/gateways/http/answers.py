@@ -339,6 +339,68 @@ class ClusterAnswer(msgspec.Struct):
     topics: list[TopicRow]
 
 
+class StagedAnswer(msgspec.Struct):
+    """Whether a chunk is kept; ``already``: its batch is published, nothing was kept."""
+
+    staged: bool
+    already: bool
+
+
+class PublishedAnswer(msgspec.Struct):
+    """What came of a batch: where it begins (-1: nowhere), how many messages, and not."""
+
+    offset: int
+    count: int
+    waiting: int
+    duplicates: int
+    already: bool
+
+
+class DroppedAnswer(msgspec.Struct):
+    """How many staged chunks are gone."""
+
+    dropped: int
+
+
+class FenceAnswer(msgspec.Struct):
+    """The last batch of a query that is published (-1: none), and what it has staged."""
+
+    fence: int
+    chunks: int
+    bytes: int
+    publishing: bool
+
+
+class ArchivedAnswer(msgspec.Struct):
+    """Everything below is archived."""
+
+    archived: int
+
+
+class TrimmedAnswer(msgspec.Struct):
+    """Where the log starts now."""
+
+    log_start: int
+
+
+class BoundsRow(msgspec.Struct):
+    """Where a partition begins and ends, and the place of the time that was asked for."""
+
+    partition: int
+    log_start: int
+    commit_end: int
+    archived: int
+    offset: int  # of the first message at or after the time, commit_end if there is none; or -1
+    timestamp: int
+
+
+class BoundsAnswer(msgspec.Struct):
+    """The bounds of all partitions."""
+
+    topic: str
+    partitions: list[BoundsRow]
+
+
 class ShardsAnswer(msgspec.Struct):
     """Who leads and who holds each partition; below in the words of sreekar2307/queue."""
 

@@ -131,6 +131,9 @@ def _operation(route: Route, known: dict[str, Any]) -> dict[str, Any]:
         if about.sealed == "in":
             content[replies.BATCH] = {"schema": {"type": "string", "format": "binary"}}
         operation["requestBody"] = {"required": not about.body_optional, "content": content}
+    elif about.sealed == "in":
+        content = {replies.BATCH: {"schema": {"type": "string", "format": "binary"}}}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
 
 

@@ -3,7 +3,8 @@
 The first byte of an entry says what it is::
 
     0x01  Append   fixed layout, little-endian, below
-    0x02  others   a tagged msgpack struct: Trim | SetFeatureLevel | Noop | MarkLetters
+    0x02  others   a tagged msgpack struct: Trim | SetFeatureLevel | Noop | MarkLetters | SetTrace |
+                   MarkArchived
 
 Append::
 
@@ -80,7 +81,14 @@ class SetTrace(msgspec.Struct, frozen=True, tag="trace"):
     at_ms: int
 
 
-Command = Trim | SetFeatureLevel | Noop | MarkLetters | SetTrace
+class MarkArchived(msgspec.Struct, frozen=True, tag="archived"):
+    """Note that everything below ``offset`` is archived (archive.py)."""
+
+    offset: int
+    at_ms: int
+
+
+Command = Trim | SetFeatureLevel | Noop | MarkLetters | SetTrace | MarkArchived
 
 
 class Malformed(Exception):

@@ -6,7 +6,8 @@ State
 
 Commands
     Append (many batches), Trim, SetFeatureLevel, Noop, MarkLetters: see commands.py. A piece of a
-    stream: see streams.py. Schedule, Cancel, Move, Release: see waiting_commands.py.
+    stream: see streams.py. Schedule, Cancel, Move, Release: see waiting_commands.py. Stage,
+    Publish, Piece, Abandon, ForgetQuery: see staging_commands.py.
 
 Invariants
     P1  Every stored batch takes the next ``count`` offsets; none is given twice.
@@ -27,10 +28,12 @@ from raftline.machines.delivery.lanes import Lanes
 from raftline.machines.delivery.machine import DeliveryMachine
 from raftline.machines.delivery.outcomes import Outcome as DeliveryOutcome
 from raftline.machines.machine import FEATURE_LEVEL, Refused, digest_of, refused, require_level
+from raftline.machines.partition.archive import Archive
 from raftline.machines.partition.commands import (
     APPEND_TAG,
     AppendView,
     Malformed,
+    MarkArchived,
     MarkLetters,
     Noop,
     SetFeatureLevel,
@@ -50,6 +53,17 @@ from raftline.machines.partition.parts import (
 )
 from raftline.machines.partition.producers import Producers, ProducerState
 from raftline.machines.partition.side_car import DEDUP_FLAG, SIDE_FLAGS, SideCar, decode_extension
+from raftline.machines.partition.staging import Staging, StagingEvent
+from raftline.machines.partition.staging_commands import (
+    STAGING_TAG,
+    Abandon,
+    ForgetQuery,
+    Piece,
+    Publish,
+    Stage,
+    decode_staging,
+)
+from raftline.machines.partition.staging_commands import Command as StagingCommand
 from raftline.machines.partition.streams import (
     STREAM_TAG,
     Streamed,
@@ -57,7 +71,7 @@ from raftline.machines.partition.streams import (
     decode_stream_append,
 )
 from raftline.machines.partition.trace import Trace
-from raftline.machines.partition.waiting import Waiting, WaitingEvent
+from raftline.machines.partition.waiting import Scheduled, Waiting, WaitingEvent
 from raftline.machines.partition.waiting_commands import (
     WAITING_TAG,
     Cancel,
@@ -136,15 +150,23 @@ class LettersMarked(msgspec.Struct, frozen=True):
     count: int
 
 
+class ArchiveMarked(msgspec.Struct, frozen=True):
+    """Everything below ``archived`` is in the archive."""
+
+    archived: int
+
+
 Event = (
     AppendedEntry
     | Delivered
     | Trimmed
     | FeatureLevelSet
     | LettersMarked
+    | ArchiveMarked
     | TraceSet
     | Streamed
     | WaitingEvent
+    | StagingEvent
     | Refused
 )
 
@@ -165,6 +187,7 @@ class PartitionMachine:
     """The replicated state of one partition."""
 
     __slots__ = (
+        "archive",
         "at_ms",
         "dedup",
         "delivery",
@@ -175,6 +198,7 @@ class PartitionMachine:
         "next_offset",
         "parts",
         "producers",
+        "staging",
         "streams",
         "trace",
         "waiting",
@@ -193,6 +217,8 @@ class PartitionMachine:
         self.waiting = Waiting()
         self.delivery = DeliveryMachine()
         self.trace = Trace()
+        self.staging = Staging()
+        self.archive = Archive()
         self.parts: NamedParts = (  # the order is part of the snapshot's bytes
             ("dedup", self.dedup),
             ("lanes", self.lanes),
@@ -201,6 +227,8 @@ class PartitionMachine:
             ("waiting", self.waiting),
             ("delivery", self.delivery),
             ("trace", self.trace),
+            ("staging", self.staging),
+            ("archive", self.archive),
         )
 
     def apply(self, index: int, term: int, data: bytes) -> Sequence[Event]:
@@ -214,6 +242,8 @@ class PartitionMachine:
                 return self._apply_piece(index, term, data)
             if data[0] == WAITING_TAG:
                 return self._apply_waiting(index, term, decode_waiting(data))
+            if data[0] == STAGING_TAG:
+                return self._apply_staging(index, term, decode_staging(data))
             if data[0] == DELIVER_TAG:
                 return (Delivered(self.apply_deliver(index, term, decode_deliver(data))),)
             command = decode_command(data)
@@ -234,6 +264,8 @@ class PartitionMachine:
             case MarkLetters():
                 marked = self.letters.mark(command, self.log_start, self.next_offset)
                 return (LettersMarked(marked) if isinstance(marked, int) else refused(marked),)
+            case MarkArchived():
+                return (ArchiveMarked(self.archive.mark(command.offset, self.next_offset)),)
 
     def apply_append(self, index: int, term: int, view: AppendView) -> AppendedEntry:
         """Give every batch of a committed Append its outcome. P4."""
@@ -323,6 +355,48 @@ class PartitionMachine:
 
         return self.waiting.schedule(command, at_ms, admit)
 
+    def _apply_staging(self, index: int, term: int, command: StagingCommand) -> Sequence[Event]:
+        """Keep chunks, decide on batches, move chunks into the log."""
+        at_ms, staging = self._advance(command.at_ms), self.staging
+        match command:
+            case Stage():
+                found = staging.stage(command, at_ms)
+            case Piece():
+                return self._apply_published(index, term, command, at_ms)
+            case Publish():
+                found = staging.publish(command, at_ms)
+            case Abandon():
+                found = staging.abandon(command, at_ms)
+            case ForgetQuery():
+                found = staging.forget(command)
+        return (refused(found) if isinstance(found, RaftlineError) else found,)
+
+    def _apply_published(
+        self, index: int, term: int, command: Piece, at_ms: int
+    ) -> Sequence[Event]:
+        """Give the messages of a piece offsets, or let them wait, all of them or none. P1."""
+        refusal = self.staging.refuse_piece(command)
+        if refusal is not None:
+            return (refused(refusal),)
+        if command.append is not None:
+            if any(row[3] != NO_PRODUCER for row in command.append.rows):
+                return (refused(InvalidArgument("staged batches have no producer")),)
+            if command.append.flags & DEDUP_FLAG and len(command.append.rows) > 1:
+                return (refused(InvalidArgument("staged batches with dedup keys go one by one")),)
+            offset = self.next_offset
+            appended = self.apply_append(index, term, command.append)
+            outcome = appended.outcomes[0]
+            if isinstance(outcome, RaftlineError):
+                return (refused(outcome),)
+            moved = self.staging.moved(command, offset, self.next_offset - offset, 0)
+            return (appended, moved)
+        if command.schedule is None:
+            return (self.staging.moved(command, -1, 0, 0),)
+        scheduled = self._schedule(command.schedule, at_ms)
+        if not isinstance(scheduled, Scheduled):
+            return (scheduled,)
+        return (scheduled, self.staging.moved(command, -1, 0, len(scheduled.stored)))
+
     def apply_deliver(self, index: int, term: int, entry: Deliver) -> list[DeliveryOutcome]:
         """Apply the delivery commands of one turn."""
         self._advance(entry.at_ms)
@@ -391,6 +465,8 @@ class PartitionMachine:
                 self.producers.expire(at_ms)
             if self.dedup:
                 self.dedup.expire(at_ms)
+            if self.staging:
+                self.staging.expire(at_ms)
         return self.at_ms
 
     def _sides(self, view: AppendView) -> dict[int, SideCar] | RaftlineError:
