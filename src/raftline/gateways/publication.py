@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from raftline.config.moments import show_moment
 from raftline.gateways.error_table import error_body
 from raftline.gateways.fan import Gather
 from raftline.gateways.message_ids import message_id, waiting_id
-from raftline.gateways.moments import show_moment
 from raftline.gateways.new_messages import (
     PRIORITY_HEADER,
     PRODUCER_HEADER,

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from raftline.gateways.moments import parse_moment_ms
+from raftline.config.moments import parse_moment_ms
 from raftline.machines.partition.side_car import hash_key
 from raftline.model.errors import InvalidArgument, OverLimit
 from raftline.model.limits import DEDUP_KEY_BYTES_MAX

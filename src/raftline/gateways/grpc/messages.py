@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from raftline.config.moments import parse_moment_ms
 from raftline.gateways.error_table import error_body
 from raftline.gateways.fan import Gather
 from raftline.gateways.grpc.bounds import bounded, counted, short
@@ -20,7 +21,6 @@ from raftline.gateways.grpc.calling import (
 from raftline.gateways.grpc.message_forms import open_from, to_message
 from raftline.gateways.grpc.pipeline import run_in_order
 from raftline.gateways.grpc.registry import Send
-from raftline.gateways.moments import parse_moment_ms
 from raftline.gateways.new_messages import (
     TIMESTAMP_MS_MAX,
     check_headers,

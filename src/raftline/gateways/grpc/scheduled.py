@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+from raftline.config.moments import MOMENT_MS_MAX
 from raftline.gateways.fan import Fan
 from raftline.gateways.grpc.bounds import bounded
 from raftline.gateways.grpc.calling import Call, answer_of, unwrap
 from raftline.gateways.grpc.message_forms import to_message
 from raftline.gateways.message_ids import message_id, parse_any_id, waiting_id
-from raftline.gateways.moments import MOMENT_MS_MAX
 from raftline.gateways.ports import Calls
 from raftline.gateways.waiting_pages import after_in, parse_cursor
 from raftline.model.errors import InvalidArgument, UnknownMessage, UnknownPartition, UnknownTopic

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from raftline.config.moments import MOMENT_MS_MAX
 from raftline.gateways.grpc.bounds import bounded
 from raftline.gateways.grpc.calling import Call, answer_of
-from raftline.gateways.moments import MOMENT_MS_MAX
 from raftline.gateways.ports import Calls
 from raftline.gateways.traces import LIMIT_DEFAULT, LIMIT_MAX, SearchWish, Traces
 from raftline.model.errors import InvalidArgument

@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 
+from raftline.config.moments import show_moment
 from raftline.gateways.http.answers import ClusterAnswer, HealthAnswer, ShardsAnswer
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.fields import Int
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
-from raftline.gateways.moments import show_moment
 from raftline.gateways.ports import Calls
 from raftline.model.calls import NodeRow, Verified
 from raftline.node.ports import Clock

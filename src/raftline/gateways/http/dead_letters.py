@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from raftline.config.moments import parse_moment_ms, show_moment
 from raftline.gateways.http.answers import LettersAnswer, WorkAnswer
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.fields import Int
@@ -18,7 +19,6 @@ from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
 from raftline.gateways.letter_rows import PARTITION, Row
 from raftline.gateways.message_ids import message_id, parse_message_id
-from raftline.gateways.moments import parse_moment_ms, show_moment
 from raftline.gateways.ports import Calls
 from raftline.model.errors import (
     InvalidArgument,

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from raftline.config.moments import parse_moment_ms
 from raftline.gateways.group_reports import GroupReports
 from raftline.gateways.group_resets import EARLIEST, LATEST, GroupResets, ResetWish, Target
 from raftline.gateways.http.answers import (
@@ -21,7 +22,6 @@ from raftline.gateways.http.fields import Int
 from raftline.gateways.http.items import ReadItem, fill_item
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
-from raftline.gateways.moments import parse_moment_ms
 from raftline.gateways.polls import Poll, PolledMessages, PollWish
 from raftline.gateways.ports import Calls
 from raftline.model.errors import FencedMember, InvalidArgument

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from raftline.config.moments import parse_moment_ms, show_moment
 from raftline.gateways.fan import Gather
 from raftline.gateways.http.answers import (
     CancelAnswer,
@@ -24,7 +25,6 @@ from raftline.gateways.http.items import to_item
 from raftline.gateways.http.routes import Request, Router, number_of
 from raftline.gateways.http.topics import decode
 from raftline.gateways.message_ids import message_id, parse_any_id, waiting_id
-from raftline.gateways.moments import parse_moment_ms, show_moment
 from raftline.gateways.ports import Calls
 from raftline.gateways.waiting_pages import after_in, parse_cursor
 from raftline.model.errors import InvalidArgument, RaftlineError, UnknownMessage, UnknownTopic

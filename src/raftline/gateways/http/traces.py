@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from raftline.config.moments import parse_moment_ms
 from raftline.gateways.http.answers import SearchAnswer, TraceAnswer
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.routes import Request, Router
-from raftline.gateways.moments import parse_moment_ms
 from raftline.gateways.ports import Calls
 from raftline.gateways.traces import LIMIT_DEFAULT, LIMIT_MAX, SearchWish, Traces
 from raftline.model.limits import PARTITIONS_MAX

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from raftline import __version__
+from raftline.config.moments import show_moment
 from raftline.config.settings import Settings
 from raftline.gateways.fan import Call, Fan
 from raftline.gateways.http.answers import ProducerAnswer, SearchAnswer
@@ -23,7 +24,6 @@ from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
 from raftline.gateways.http.traces import TraceRoutes
 from raftline.gateways.message_ids import message_id
-from raftline.gateways.moments import show_moment
 from raftline.gateways.places import Place, Places
 from raftline.gateways.ports import Calls
 from raftline.gateways.publication import Result

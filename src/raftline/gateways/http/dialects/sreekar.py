@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from raftline.config.moments import show_moment
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.items import NewItem
 from raftline.gateways.http.messages import MessageRoutes
 from raftline.gateways.http.routes import Request, Router
-from raftline.gateways.moments import show_moment
 from raftline.gateways.ports import Calls
 from raftline.gateways.publication import Result
 from raftline.gateways.queue_consumers import (

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
+from raftline.config.moments import show_moment
 from raftline.gateways.http.items import PRIORITY_HEADER, to_item
 from raftline.gateways.message_ids import waiting_id
-from raftline.gateways.moments import show_moment
 from raftline.machines.delivery.commands import EXTEND
 from raftline.model.message import Message
 from raftline.model.tasks import (
