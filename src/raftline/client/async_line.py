@@ -26,7 +26,7 @@ from raftline.client.drafts import Bytes, Headers, full_row
 from raftline.client.leased import BACKOFF, Duration, LeasedMessage, duration_ms
 from raftline.client.line import wish_of
 from raftline.client.messages import Message as ReadMessage
-from raftline.client.net import LoopClock, Wires
+from raftline.client.net import LoopClock, Way, new_network
 from raftline.client.reads import Page, page_of, read_ask
 from raftline.client.servers import server_list
 from raftline.model.errors import OverLimit, RaftlineError, TimedOut, UnknownMessage
@@ -209,8 +209,9 @@ class AsyncLine:
         buffer_bytes: int = 64 << 20,
         discover: bool = True,
     ) -> None:
-        self._seeds = server_list(servers)
+        self._seeds, is_grpc = server_list(servers)
         self._options = Options(
+            is_grpc=is_grpc,
             timeout_ms=duration_ms(timeout),
             linger_ms=duration_ms(linger),
             batch_bytes=batch_bytes,
@@ -220,7 +221,7 @@ class AsyncLine:
         self._timeout_ms: float = self._options.timeout_ms
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine: Engine | None = None
-        self._wires: Wires | None = None
+        self._wires: Way | None = None
         self._rows: deque[Row] = deque()
         self._said: list[Settle] = []
         self._is_awake = False
@@ -237,7 +238,7 @@ class AsyncLine:
         """The core, begun on first use."""
         if self._engine is None:
             self._loop = asyncio.get_running_loop()
-            self._wires = Wires(self._loop)
+            self._wires = new_network(self._loop, is_grpc=self._options.is_grpc)
             clock = LoopClock(self._loop)
             self._engine = Engine(clock, self._wires, Random(), self._seeds, self._options)
             self._engine.sends.on_done = self._room.set

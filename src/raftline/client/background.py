@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from raftline.client.core.engine import Engine, Options
-from raftline.client.net import LoopClock, Wires
+from raftline.client.net import LoopClock, new_network
 from raftline.model.errors import Unavailable
 
 START_S_MAX = 10.0
@@ -22,7 +22,7 @@ class Background:
 
     def __init__(self, seeds: list[str], options: Options) -> None:
         self._loop = _new_loop()
-        self._wires = Wires(self._loop)
+        self._wires = new_network(self._loop, is_grpc=options.is_grpc)
         self._is_closed = False
         self.engine = Engine(LoopClock(self._loop), self._wires, Random(), seeds, options)
         self._thread = threading.Thread(target=self._run, name="raftline-client", daemon=True)

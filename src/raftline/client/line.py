@@ -212,7 +212,9 @@ class Line:
         buffer_bytes: int = 64 << 20,
         discover: bool = True,
     ) -> None:
+        seeds, is_grpc = server_list(servers)
         self._options = Options(
+            is_grpc=is_grpc,
             timeout_ms=duration_ms(timeout),
             linger_ms=duration_ms(linger),
             batch_bytes=batch_bytes,
@@ -220,7 +222,7 @@ class Line:
             discover=discover,
         )
         self._timeout_ms: float = self._options.timeout_ms
-        self.background = Background(server_list(servers), self._options)
+        self.background = Background(seeds, self._options)
         self._sends = self.background.engine.sends
         self._settles = self.background.engine.settles
         self._rows: deque[Row] = deque()
@@ -236,6 +238,11 @@ class Line:
         self.scheduled = Scheduled(self.run)
         self.dlq = Letters(self.run)
         atexit.register(self.close)
+
+    @property
+    def is_grpc(self) -> bool:
+        """Say whether calls are carried by gRPC."""
+        return self._options.is_grpc
 
     def __enter__(self) -> "Line":
         return self
@@ -646,7 +653,8 @@ def connect(
     """Connect to a cluster through any of its nodes; the others are found.
 
     Args:
-        servers: ``"http://a:8080,http://b:8080"`` or a list of such.
+        servers: ``"http://a:8080,http://b:8080"`` or a list of such; ``grpc://a:9000`` to be
+            served over gRPC.
         timeout: of every call that says nothing else.
         linger: how long a batch that is not full waits for more.
         batch_bytes: when it is full.

@@ -4,11 +4,12 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 from raftline.client import clock
 from raftline.client.core.ports import ALONE, Ask, Done, Lost, Timer
 from raftline.client.core.wire import BadReply, ReplyReader, request_of
+from raftline.model.errors import Unavailable
 
 CONNECT_MS = 2_000
 IDLE_MS = 60_000  # an older connection may be hung up on any moment: nodes do after 120 s
@@ -249,3 +250,30 @@ class Wires:
                 return wire
             wire.lose("it was idle for long")
         return None
+
+
+class Way(Protocol):
+    """A network of the core that can be closed."""
+
+    def request(self, host: str, ask: Ask, timeout_ms: int, deadline_ms: float, done: Done) -> None:
+        """Make a call (ports.Network)."""
+        ...
+
+    def hang_up(self, way: str) -> None:
+        """End what is under way there (ports.Network)."""
+        ...
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        ...
+
+
+def new_network(loop: asyncio.AbstractEventLoop, *, is_grpc: bool) -> Way:
+    """Return what carries calls; gRPC is loaded where it is asked for. Raises Unavailable."""
+    if not is_grpc:
+        return Wires(loop)
+    try:
+        from raftline.client.grpc.channels import Channels  # noqa: PLC0415
+    except ImportError as error:
+        raise Unavailable(f"gRPC cannot be loaded: {error}", "connect with http://") from error
+    return Channels(loop)

@@ -239,7 +239,7 @@ class App:
 
     def get(self, id: str) -> Json:  # noqa: A002
         """Return a task: ``status`` (pending, leased, done, dead), attempts, worker, last error."""
-        if self.topic == TASK_TOPIC and self.group == TASK_GROUP:
+        if self.topic == TASK_TOPIC and self.group == TASK_GROUP and not self.line.is_grpc:
             ask = Ask(method="GET", path=f"/tasks/{quote(id, safe='')}", is_repeatable=True)
             return self.line.run(Query(ask, lambda answer: answer))
         return state_of(self.line, self.group, id)

@@ -129,10 +129,12 @@ def test_asks_are_plain() -> None:
 
 
 def test_servers_as_text_or_list() -> None:
-    assert server_list("http://a:1, b:2") == ["a:1", "b:2"]
-    assert server_list(["http://[::1]:8080"]) == ["[::1]:8080"]
+    assert server_list("http://a:1, b:2") == (["a:1", "b:2"], False)
+    assert server_list(["grpc://[::1]:9000", "grpc://b:1"]) == (["[::1]:9000", "b:1"], True)
     with pytest.raises(InvalidArgument):
         server_list([])
+    with pytest.raises(InvalidArgument, match="two kinds"):
+        server_list("http://a:1,grpc://b:2")
 
 
 def test_the_package_names_load_on_first_use() -> None:

@@ -34,6 +34,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     batch_messages: int = 5_000
     buffer_bytes: int = 64 << 20
     discover: bool = True
+    is_grpc: bool = False  # what carries its calls
 
 
 class Engine:
@@ -61,7 +62,9 @@ class Engine:
     ) -> None:
         self.clock = clock
         self.options = options
-        self.topology = Topology(seeds, rng.randrange(len(seeds)), discover=options.discover)
+        self.topology = Topology(
+            seeds, rng.randrange(len(seeds)), discover=options.discover, is_grpc=options.is_grpc
+        )
         self.caller = Caller(clock, network, self.topology, rng)
         self.caller.on_trouble = self.look_again
         self.sends = Sends(

@@ -44,6 +44,11 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     wait_ms: int = 0  # how long the node may wait before it answers
     way: str = ALONE
 
+    @property
+    def is_batch(self) -> bool:
+        """Say whether it sends a sealed batch: those of a partition keep their order."""
+        return self.content_type == BATCH
+
 
 class Lost(msgspec.Struct, frozen=True, gc=False):
     """No reply will come. What was not sent did not happen; what was sent may have."""

@@ -61,6 +61,7 @@ class _Shard(msgspec.Struct):
 class _Node(msgspec.Struct):
     id: int
     http: str = ""
+    grpc: str = ""
 
 
 class ShardsInfo(msgspec.Struct):
@@ -87,9 +88,20 @@ class TopicInfo(msgspec.Struct):
 class Topology:
     """What is known of the cluster."""
 
-    __slots__ = ("_discover", "_hosts", "_suspects", "_turn", "nodes", "seeds", "topics")
+    __slots__ = (
+        "_discover",
+        "_hosts",
+        "_is_grpc",
+        "_suspects",
+        "_turn",
+        "nodes",
+        "seeds",
+        "topics",
+    )
 
-    def __init__(self, seeds: list[str], turn: int = 0, *, discover: bool = True) -> None:
+    def __init__(
+        self, seeds: list[str], turn: int = 0, *, discover: bool = True, is_grpc: bool = False
+    ) -> None:
         self.seeds = seeds
         self.nodes: dict[int, str] = {}
         self.topics: dict[str, TopicMap] = {}
@@ -97,6 +109,7 @@ class Topology:
         self._suspects: dict[str, float] = {}  # host -> until
         self._turn = turn
         self._discover = discover
+        self._is_grpc = is_grpc  # which of their addresses nodes are asked at
 
     def take_shards(self, info: ShardsInfo, asked: Sequence[str] = ()) -> None:
         """Take over who leads what.
@@ -110,7 +123,8 @@ class Topology:
             if known is not None and known.count != counts[name]:
                 self.forget(name)
         if self._discover:
-            self.nodes = {node.id: node.http for node in info.nodes if node.http}
+            places = {node.id: node.grpc if self._is_grpc else node.http for node in info.nodes}
+            self.nodes = {node: place for node, place in places.items() if place}
             self._hosts = list(dict.fromkeys([*self.nodes.values(), *self.seeds]))
         for shard in info.shards:
             topic = self.topics.get(shard.topic)

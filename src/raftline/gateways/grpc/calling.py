@@ -2,8 +2,9 @@
 
 Deadlines
     A call may take as long as its caller waits; without a deadline, as long as the setting
-    ``limits.timeout_ms`` says. A caller that left is not waited for: what the node answers later is
-    dropped.
+    ``limits.timeout_ms`` says. A caller that wants to hear why it took too long says
+    ``raftline-timeout-ms``, less than its deadline. A caller that left is not waited for: what the
+    node answers later is dropped.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from raftline.model.message import Header
 from raftline.wire.proto.raftline.v1.errors_pb2 import Error, StatusDetails
 
 CODE_KEY, ERROR_KEY, DETAILS_KEY = "raftline-code", "raftline-error-bin", "grpc-status-details-bin"
+TIMEOUT_KEY = "raftline-timeout-ms"
 DETAILS_CHARS_MAX = 2_000  # of the status text; the whole is in ERROR_KEY up to as much again
 
 Done = Callable[[Any], None]
@@ -29,12 +31,16 @@ Done = Callable[[Any], None]
 class Call:
     """One call on its way: who waits, and for how long."""
 
-    __slots__ = ("_timeout_ms", "context", "is_over")
+    __slots__ = ("_asked_ms", "_timeout_ms", "context", "is_over")
 
     def __init__(self, context: Any, timeout_ms: int) -> None:
         self.context = context
         self.is_over = False  # nobody waits any more
         self._timeout_ms = timeout_ms
+        self._asked_ms = WAIT_MS_MAX
+        for name, value in context.invocation_metadata() or ():
+            if name == TIMEOUT_KEY and value.isascii() and value.isdigit():
+                self._asked_ms = max(1, min(WAIT_MS_MAX, int(value[:9])))
 
     @property
     def has_deadline(self) -> bool:
@@ -46,8 +52,8 @@ class Call:
         """Return how long the caller waits from now on, within bounds."""
         left_s: float | None = self.context.time_remaining()
         if left_s is None:
-            return self._timeout_ms
-        return max(1, min(WAIT_MS_MAX, int(left_s * 1000)))
+            return min(self._timeout_ms, self._asked_ms)
+        return max(1, min(self._asked_ms, int(left_s * 1000)))
 
     @property
     def stream_timeout_ms(self) -> int:

@@ -1,7 +1,7 @@
 """Groups over gRPC: members, polls and cursors of stream groups; all groups, seen and reset."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from raftline.gateways.group_reports import GroupReports
 from raftline.gateways.group_resets import EARLIEST, LATEST, GroupResets, ResetWish, Target
@@ -181,7 +181,7 @@ class GroupService:
         """List groups of both kinds."""
         topic = request.topic
         body = await answer_of(lambda done: self._reports.list_all(topic, call.timeout_ms, done))
-        return pb.ListGroupsReply(groups=[_summary(row) for row in body["groups"]])
+        return pb.ListGroupsReply(groups=[_fill(pb.GroupSummary, row) for row in body["groups"]])
 
     async def show(self, request: pb.ShowGroupRequest, call: Call) -> pb.ShowGroupReply:
         """Show one group of either kind, or of both."""
@@ -195,6 +195,7 @@ class GroupService:
                 pb.WorkPartition(
                     topic=name,
                     partition=row["partition"],
+                    policy=_fill(pb.GroupPolicy, row["policy"]),
                     **{field: row[field] for field in WORK_FIELDS},
                 )
                 for name in sorted(work)
@@ -214,9 +215,13 @@ class GroupService:
         return await answer_of(lambda done: self._calls.group(request, call.timeout_ms, done))
 
 
-def _summary(row: dict[str, Any]) -> pb.GroupSummary:
-    known = pb.GroupSummary.DESCRIPTOR.fields_by_name
-    return pb.GroupSummary(**{name: value for name, value in row.items() if name in known})
+Shown = TypeVar("Shown", pb.GroupSummary, pb.GroupPolicy, pb.GroupPauses)
+
+
+def _fill(kind: type[Shown], row: dict[str, Any]) -> Shown:
+    """Return what the contract has fields for."""
+    known = kind.DESCRIPTOR.fields_by_name
+    return kind(**{name: value for name, value in row.items() if name in known})
 
 
 def _member(view: MemberView) -> pb.MemberReply:
@@ -269,14 +274,20 @@ def _stream(stream: dict[str, Any]) -> pb.StreamGroup:
         )
         for row in stream["members"]
     ]
-    fields = ("topic", "partition", "offset", "metadata", "owner", "commit_end", "lag")
+    fields = (
+        "topic", "partition", "offset", "metadata", "owner", "target", "pause_ms", "commit_end",
+        "lag",
+    )  # fmt: skip
     return pb.StreamGroup(
+        kind=stream["kind"],
+        created_ms=stream["created_ms"],
+        pauses=_fill(pb.GroupPauses, stream["pauses"]),
         state=stream["state"],
         generation=stream["generation"],
         assignor=stream["assignor"],
         members=members,
         partitions=[
-            pb.GroupPartition(**{field: row[field] for field in fields})
+            pb.GroupPartition(committed_ms=row["at_ms"], **{field: row[field] for field in fields})
             for row in stream["partitions"]
         ],
         lag=stream["lag"],

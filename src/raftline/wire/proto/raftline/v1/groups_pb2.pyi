@@ -271,7 +271,7 @@ class GroupMember(_message.Message):
     def __init__(self, member: _Optional[str] = ..., client: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., session_ms: _Optional[int] = ..., joined_ms: _Optional[int] = ..., state: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[Partitions, _Mapping]]] = ..., revoke: _Optional[_Iterable[_Union[Partitions, _Mapping]]] = ...) -> None: ...
 
 class GroupPartition(_message.Message):
-    __slots__ = ("topic", "partition", "offset", "metadata", "owner", "commit_end", "lag")
+    __slots__ = ("topic", "partition", "offset", "metadata", "owner", "commit_end", "lag", "committed_ms", "target", "pause_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -279,6 +279,9 @@ class GroupPartition(_message.Message):
     OWNER_FIELD_NUMBER: _ClassVar[int]
     COMMIT_END_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_MS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     offset: int
@@ -286,26 +289,61 @@ class GroupPartition(_message.Message):
     owner: str
     commit_end: int
     lag: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., metadata: _Optional[str] = ..., owner: _Optional[str] = ..., commit_end: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
+    committed_ms: int
+    target: str
+    pause_ms: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., metadata: _Optional[str] = ..., owner: _Optional[str] = ..., commit_end: _Optional[int] = ..., lag: _Optional[int] = ..., committed_ms: _Optional[int] = ..., target: _Optional[str] = ..., pause_ms: _Optional[int] = ...) -> None: ...
+
+class GroupPauses(_message.Message):
+    __slots__ = ("count", "last_ms", "max_ms", "total_ms")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    LAST_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_MS_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    last_ms: int
+    max_ms: int
+    total_ms: int
+    def __init__(self, count: _Optional[int] = ..., last_ms: _Optional[int] = ..., max_ms: _Optional[int] = ..., total_ms: _Optional[int] = ...) -> None: ...
 
 class StreamGroup(_message.Message):
-    __slots__ = ("state", "generation", "assignor", "members", "partitions", "lag")
+    __slots__ = ("state", "generation", "assignor", "members", "partitions", "lag", "kind", "created_ms", "pauses")
     STATE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    PAUSES_FIELD_NUMBER: _ClassVar[int]
     state: str
     generation: int
     assignor: str
     members: _containers.RepeatedCompositeFieldContainer[GroupMember]
     partitions: _containers.RepeatedCompositeFieldContainer[GroupPartition]
     lag: int
-    def __init__(self, state: _Optional[str] = ..., generation: _Optional[int] = ..., assignor: _Optional[str] = ..., members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[GroupPartition, _Mapping]]] = ..., lag: _Optional[int] = ...) -> None: ...
+    kind: str
+    created_ms: int
+    pauses: GroupPauses
+    def __init__(self, state: _Optional[str] = ..., generation: _Optional[int] = ..., assignor: _Optional[str] = ..., members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[GroupPartition, _Mapping]]] = ..., lag: _Optional[int] = ..., kind: _Optional[str] = ..., created_ms: _Optional[int] = ..., pauses: _Optional[_Union[GroupPauses, _Mapping]] = ...) -> None: ...
+
+class GroupPolicy(_message.Message):
+    __slots__ = ("max_retries", "backoff_ms", "backoff_ms_max", "dead_letters", "ordered")
+    MAX_RETRIES_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_MS_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_MS_MAX_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_FIELD_NUMBER: _ClassVar[int]
+    max_retries: int
+    backoff_ms: int
+    backoff_ms_max: int
+    dead_letters: bool
+    ordered: bool
+    def __init__(self, max_retries: _Optional[int] = ..., backoff_ms: _Optional[int] = ..., backoff_ms_max: _Optional[int] = ..., dead_letters: _Optional[bool] = ..., ordered: _Optional[bool] = ...) -> None: ...
 
 class WorkPartition(_message.Message):
-    __slots__ = ("topic", "partition", "floor", "next_offset", "log_start", "lag", "generation", "fresh", "leased", "resting", "ready", "dying", "dead")
+    __slots__ = ("topic", "partition", "floor", "next_offset", "log_start", "lag", "generation", "fresh", "leased", "resting", "ready", "dying", "dead", "policy")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     FLOOR_FIELD_NUMBER: _ClassVar[int]
@@ -319,6 +357,7 @@ class WorkPartition(_message.Message):
     READY_FIELD_NUMBER: _ClassVar[int]
     DYING_FIELD_NUMBER: _ClassVar[int]
     DEAD_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     floor: int
@@ -332,7 +371,8 @@ class WorkPartition(_message.Message):
     ready: int
     dying: int
     dead: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., floor: _Optional[int] = ..., next_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., lag: _Optional[int] = ..., generation: _Optional[int] = ..., fresh: _Optional[int] = ..., leased: _Optional[int] = ..., resting: _Optional[int] = ..., ready: _Optional[int] = ..., dying: _Optional[int] = ..., dead: _Optional[int] = ...) -> None: ...
+    policy: GroupPolicy
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., floor: _Optional[int] = ..., next_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., lag: _Optional[int] = ..., generation: _Optional[int] = ..., fresh: _Optional[int] = ..., leased: _Optional[int] = ..., resting: _Optional[int] = ..., ready: _Optional[int] = ..., dying: _Optional[int] = ..., dead: _Optional[int] = ..., policy: _Optional[_Union[GroupPolicy, _Mapping]] = ...) -> None: ...
 
 class ShowGroupReply(_message.Message):
     __slots__ = ("group", "stream", "work")
