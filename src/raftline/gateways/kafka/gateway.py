@@ -7,6 +7,9 @@ import asyncio
 import socket
 
 from raftline.config.settings import Settings
+from raftline.gateways.kafka.admin import AdminApi
+from raftline.gateways.kafka.admin_cluster import ClusterApi
+from raftline.gateways.kafka.configs import ConfigsApi
 from raftline.gateways.kafka.dispatch import Table
 from raftline.gateways.kafka.fetch import FetchApi
 from raftline.gateways.kafka.groups import GroupsApi
@@ -44,6 +47,9 @@ class KafkaGateway:
         OffsetApi(clock, calls).add_to(table)
         MetadataApi(clock, calls, auto_create=settings.topics.auto_create).add_to(table)
         GroupsApi(calls).add_to(table)
+        AdminApi(clock, calls).add_to(table)
+        ClusterApi(calls).add_to(table)
+        ConfigsApi(calls, settings).add_to(table)
         CursorsApi(calls).add_to(table)
         GroupsAdminApi(calls).add_to(table)
         self.server = KafkaServer(

@@ -1,0 +1,130 @@
+"""Settings of a topic under Kafka's names.
+
+Three sorts of names are taken: those that mean a setting of ours (``KNOWN``); those whose promise
+always holds here in one way, and that may be set to nothing else (``FIXED``); and those that tune
+files or threads we do not have (``IDLE``: taken, without effect). Our own names are taken as they
+are, so that a Kafka client can write ``headers=true``. Everything else is refused by name.
+"""
+
+import msgspec
+
+from raftline.model.errors import InvalidArgument
+from raftline.model.limits import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
+from raftline.model.settings import FOREVER, SETTINGS, Value, check_settings
+
+BOOLEAN, STRING, INT, LONG, LIST = 1, 2, 3, 5, 7  # types as DescribeConfigs tells them
+
+KNOWN = {
+    "retention.ms": "retention_ms",
+    "retention.bytes": "retention_bytes",
+    "segment.bytes": "segment_bytes",
+    "max.message.bytes": "batch_bytes_max",
+}
+
+
+class Fixed(msgspec.Struct, frozen=True):
+    """What always holds, and why nothing else can be asked for."""
+
+    value: str
+    why: str
+    type: int = STRING
+
+
+FIXED = {
+    "cleanup.policy": Fixed("delete", "compaction is not there yet", LIST),
+    "compression.type": Fixed("producer", "batches are kept as producers seal them"),
+    "message.timestamp.type": Fixed("CreateTime", "a batch keeps its producer's timestamps"),
+    "unclean.leader.election.enable": Fixed("false", "only who has everything can lead", BOOLEAN),
+    "remote.storage.enable": Fixed("false", "archives are made by the pipeline", BOOLEAN),
+}
+
+IDLE = (
+    "delete.retention.ms",
+    "file.delete.delay.ms",
+    "flush.messages",
+    "flush.ms",
+    "index.interval.bytes",
+    "max.compaction.lag.ms",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "preallocate",
+    "segment.index.bytes",
+    "segment.jitter.ms",
+    "segment.ms",
+)
+MIN_INSYNC = "min.insync.replicas"
+
+
+def to_settings(configs: dict[str, str | None], replication_factor: int) -> dict[str, Value]:
+    """Return what configs mean in our words.
+
+    Raises:
+        InvalidArgument: a name that means nothing here, or a value that cannot be.
+    """
+    found: dict[str, object] = {}
+    for name, value in configs.items():
+        if value is None:
+            raise InvalidArgument(f"{name} has no value", "leave it out to have the default")
+        setting = setting_of(name)
+        if setting:
+            found[setting] = _bounded(setting, value)
+        else:
+            check_other(name, value, replication_factor)
+    return check_settings(found)
+
+
+def setting_of(name: str) -> str:
+    """Return the setting a name means; "" if none. Raises InvalidArgument for unknown names."""
+    if name in KNOWN:
+        return KNOWN[name]
+    if name in SETTINGS:
+        return name
+    if name in FIXED or name in IDLE or name == MIN_INSYNC:
+        return ""
+    known = ", ".join([*KNOWN, *FIXED, MIN_INSYNC])
+    raise InvalidArgument(
+        f"{name[:100]!r} is not known here", f"known are {known}, and raftline topic settings"
+    )
+
+
+def check_other(name: str, value: str, replication_factor: int) -> None:
+    """Refuse values that would promise something else than what holds. Raises InvalidArgument."""
+    if name in FIXED:
+        fixed = FIXED[name]
+        if value.strip().lower() != fixed.value.lower():
+            raise InvalidArgument(
+                f"{name} cannot be {value[:100]!r}: {fixed.why}", f"use {fixed.value}"
+            )
+    elif name == MIN_INSYNC:
+        majority = replication_factor // 2 + 1
+        if not value.strip().isdecimal() or not 1 <= int(value) <= max(1, majority):
+            raise InvalidArgument(
+                f"{name} cannot be {value[:100]!r}",
+                f"a message is acknowledged by a majority of its replicas: use 1 to {majority}",
+            )
+
+
+def _bounded(setting: str, value: str) -> str:
+    """Let Kafka's way to say "for ever", and sizes of segments, pass."""
+    text = value.strip()
+    if not text.lstrip("-").isdecimal():
+        return text
+    number = int(text)
+    if setting in ("retention_ms", "retention_bytes"):
+        return str(FOREVER) if number < 0 or number > SETTINGS[setting].high else text
+    if setting == "segment_bytes":
+        return str(min(max(number, SEGMENT_BYTES_MIN), SEGMENT_BYTES_MAX))
+    return text
+
+
+def type_of(setting: str) -> int:
+    """Return the type of one of our settings, as DescribeConfigs tells it."""
+    default = SETTINGS[setting].default
+    if isinstance(default, bool):
+        return BOOLEAN
+    return STRING if isinstance(default, str) else LONG
+
+
+def written(value: Value) -> str:
+    """Write a value as Kafka does."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
