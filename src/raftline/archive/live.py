@@ -76,12 +76,19 @@ class LiveLog:
 
     def bounds(self, topic: str) -> list[Bounds]:
         """Return what the log of each partition holds."""
-        found: list[Bounds] = []
-        for row in self.topic(topic)["partitions"]:
-            number = row["partition"]
-            told = self._caller.call("GET", f"{_path(topic)}/partitions/{number}/offsets")
-            found.append(Bounds(number, told["log_start"], told["commit_end"]))
-        return found
+        numbers = [row["partition"] for row in self.topic(topic)["partitions"]]
+        return [self.partition_bounds(topic, number) for number in numbers]
+
+    def partition_bounds(self, topic: str, partition: int) -> Bounds:
+        """Return what the log of one partition holds."""
+        told = self._caller.call("GET", f"{_path(topic)}/partitions/{partition}/offsets")
+        return Bounds(partition, told["log_start"], told["commit_end"])
+
+    def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
+        """Return the first offset of a message at or after a time, or the end of the log."""
+        path = f"{_path(topic)}/partitions/{partition}/offsets"
+        told = self._caller.call("GET", path, query={"time": max(0, time_ms)})
+        return told["offset"] if told["offset"] >= 0 else told["commit_end"]
 
     def mark_archived(self, topic: str, partition: int, offset: int) -> int:
         """Say that all below ``offset`` is archived; return the mark that stands. Never lower."""

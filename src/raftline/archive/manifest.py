@@ -13,9 +13,9 @@ Invariants
         linked under its name, which fails if somebody else took that version.
     M2  Files and gaps are in order; none overlaps, nothing lies between them unnamed.
     M3  Every file named is whole and durable before the version that names it appears.
-    M4  Who commits version n has seen version n - 1: that one is still there afterwards. Old
-        versions are removed from the oldest on, so a version that was removed is not taken twice.
-        Version 1 is kept for ever.
+    M4  Old versions are removed, so the name of one that was there may be free again. Who took a
+        version therefore looks whether there are higher ones; unless the next follows it by its
+        token, it came too late.
     M5  ``end`` never goes down from one version to the next, so what was archived stays so.
 
 Costs: a commit writes about 200 bytes a file. ``optimize`` keeps their number small.
@@ -80,6 +80,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     topic_id: str
     partition: int
     written_ms: int = 0
+    token: str = ""  # of this version; made by ``commit``
+    parent: str = ""  # token of the version before
     files: tuple[ArchiveFile, ...] = ()
     gaps: tuple[Gap, ...] = ()
     retired: tuple[Retired, ...] = ()
@@ -134,28 +136,33 @@ def load(root: Path, topic: str, partition: int) -> Manifest | None:
     raise Conflict(f"the archive of {place(topic, partition)} changes all the time", "try again")
 
 
-def commit(root: Path, new: Manifest) -> None:
-    """Make ``new`` the manifest; its version is one more than that of the one it follows.
+def commit(root: Path, new: Manifest) -> Manifest:
+    """Make ``new`` the manifest and return it as it is stored.
+
+    It is the one it follows with other contents and the next version; its token is still that of
+    the one it follows.
 
     Raises:
-        ManifestMoved: somebody else was faster; nothing was changed.
+        ManifestMoved: somebody else was faster; this version does not count.
         Conflict: it would have holes or overlaps (a bug, or a damaged archive).
     """
     where = place(new.topic, new.partition)
     check(new)
+    stored = msgspec.structs.replace(new, parent=new.token, token=secrets.token_hex(8))
     folder = partition_folder(root, new.topic, new.partition) / MANIFESTS
     make_folder(folder)
-    aside = folder / f".{manifest_name(new.version)}-{secrets.token_hex(4)}{UNFINISHED}"
+    aside = folder / f".{manifest_name(new.version)}-{stored.token}{UNFINISHED}"
     try:
-        write_durably(aside, msgspec.json.format(msgspec.json.encode(new), indent=1))
+        write_durably(aside, msgspec.json.format(msgspec.json.encode(stored), indent=1))
         _put_if_absent(aside, folder / manifest_name(new.version), where, new.version)
     finally:
         aside.unlink(missing_ok=True)
-    if new.version > 1 and not (folder / manifest_name(new.version - 1)).exists():  # M4
+    if not _is_in_line(folder, stored):
         (folder / manifest_name(new.version)).unlink(missing_ok=True)
         raise ManifestMoved(where, new.version)
     sync_folder(folder)
     forget_old(folder)
+    return stored
 
 
 def check(manifest: Manifest) -> None:
@@ -187,10 +194,9 @@ def list_versions(folder: Path) -> list[int]:
 
 
 def forget_old(folder: Path, kept: int = VERSIONS_KEPT) -> None:
-    """Remove old versions, from the oldest on. M4."""
+    """Remove old versions, from the oldest on."""
     for version in list_versions(folder)[:-kept]:
-        if version > 1:
-            (folder / manifest_name(version)).unlink(missing_ok=True)
+        (folder / manifest_name(version)).unlink(missing_ok=True)
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -230,6 +236,17 @@ def _put_if_absent(aside: Path, path: Path, where: str, version: int) -> None:
         ) from error
 
 
+def _is_in_line(folder: Path, stored: Manifest) -> bool:
+    """Say whether a version that was just put in its place is the newest, or followed. M4."""
+    if list_versions(folder)[-1:] == [stored.version]:
+        return True
+    try:
+        data = (folder / manifest_name(stored.version + 1)).read_bytes()
+    except FileNotFoundError:
+        return False
+    return msgspec.json.decode(data, type=_Head).parent == stored.token
+
+
 def _decode(data: bytes, path: Path, where: str) -> Manifest:
     try:
         head = msgspec.json.decode(data, type=_Head)
@@ -251,3 +268,4 @@ def _pieces(manifest: Manifest) -> Iterator[ArchiveFile | Gap]:
 
 class _Head(msgspec.Struct):
     format: int
+    parent: str = ""

@@ -115,7 +115,8 @@ class Part:
         """Make what was written count, as far as it is unbroken; return the offsets gained. J2.
 
         Raises:
-            ManifestMoved: another job was faster; what was written is removed.
+            ManifestMoved: another job was faster; what was written does not count, and goes when
+                the archive is optimized.
         """
         files: list[ArchiveFile] = []
         gaps, begun = list(self._gaps), self.next
@@ -126,14 +127,9 @@ class Part:
             if not one.files:
                 gaps.append(Gap(one.piece.start, one.piece.end, EMPTY))
             self.next = one.piece.end
-        try:
-            if files or gaps:
-                self._commit(files, gaps)
-        except BaseException:
-            unused = list(written)
-            raise
-        finally:
-            self._remove(unused)
+        self._remove(unused)
+        if files or gaps:
+            self._commit(files, gaps)
         tally.files += len(files)
         tally.messages += sum(file.count for file in files)
         tally.bytes += sum(file.bytes for file in files)
@@ -169,8 +165,8 @@ class Part:
             files=(*before.files, *files),
             gaps=(*before.gaps, *gaps),
         )
-        manifests.commit(target.root, after)
-        self._manifest, self._gaps = after, []
+        self._manifest = manifests.commit(target.root, after)
+        self._gaps = []
 
     def _remove(self, unused: Sequence[Written]) -> None:
         folder = partition_folder(self.target.root, self.target.topic, self.partition)
