@@ -73,8 +73,8 @@ conformance: $(READY) ## run the Raft dialogues: etcd's and our own
 sim: $(READY) ## simulate faults: SEEDS=200 runs, or one run again with SEED=7
 	$(BIN)/python -m raftline.testing.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-chaos: $(READY) ## kill and cut real processes under load, then check the promises
-	$(BIN)/python -m pytest tests/cluster -p no:randomly
+chaos: $(READY) ## hurt a real cluster under load (SECONDS=60), then check the promises
+	@$(BIN)/raftline chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 bench: $(READY) ## measure latency, rate, failover and idle cost
 	$(BIN)/python -m bench.run

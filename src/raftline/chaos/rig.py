@@ -21,14 +21,15 @@ from typing import Any
 
 import msgspec
 
+from raftline.chaos.wires import Wires
 from raftline.client.client import Client
 from raftline.model.errors import RaftlineError
 from raftline.server.local_cluster import LocalCluster, LocalNode
 
 READY_S_MAX = 20.0
 COMMAND_S_MAX = 40.0
-PORTS = (10_000, 28_000)  # of HTTP; peers listen 3,000 above
-PORT_STEPS = (0, 1000, 2000, 3000)
+PORTS = (10_000, 28_000)  # of HTTP; the others listen up to 4,000 above
+PORT_STEPS = (0, 1000, 2000, 3000, 4000)  # HTTP, gRPC, Kafka, peers, wires
 STACK_TRACE = "Traceback (most recent call last)"
 
 
@@ -55,8 +56,22 @@ class Said:
 class Rig:
     """A cluster of real processes."""
 
-    def __init__(self, directory: Path, *, nodes: int = 3, settings: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        nodes: int = 3,
+        settings: Sequence[str] = (),
+        wired: bool = False,
+        clock_library: str = "",
+    ) -> None:
+        """Lay out a cluster.
+
+        ``wired``: peers meet through ``wires``, which can be cut. ``clock_library``: libfaketime,
+        through which each node sees the time of day that ``set_clock`` says.
+        """
         self.directory = directory
+        self._clock_library = clock_library
         self.settings = tuple(settings)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._unmounts: list[Path] = []
@@ -65,7 +80,47 @@ class Rig:
         self._down_since: dict[str, float] = {}
         self.plan = LocalCluster(directory)
         self._base = free_port_base(nodes + 2)
+        self.wires = Wires(self._pids) if wired else None
         self.plan.plan(nodes, self._base, self.settings)
+        self._wire(self.plan.nodes)
+
+    def _pids(self) -> dict[int, str]:
+        return {child.pid: name for name, child in self._children.items()}
+
+    def _wire(self, fresh: list[LocalNode]) -> None:
+        """Let peers of new nodes dial a wire instead of the node."""
+        if self.wires is None:
+            return
+        ends = {node.peer: _wire_end(node.peer) for node in self.plan.nodes}
+        for node in fresh:
+            words = list(node.arguments)
+            for flag in ("--peers", "--join"):
+                if flag in words:
+                    at = words.index(flag) + 1
+                    for own, end in ends.items():
+                        words[at] = words[at].replace(own, end)
+            words += ["--set", f"listen.advertise_peer={ends[node.peer]}"]
+            self._replace(msgspec.structs.replace(node, arguments=tuple(words)))
+            self.wires.open(node.name, _port_of(ends[node.peer]), _port_of(node.peer))
+
+    def set_clock(self, name: str, ahead_s: float) -> None:
+        """Let a node see a time of day that is so far ahead (libfaketime)."""
+        file = self.directory / f"{name}.clock"
+        part = file.with_suffix(".part")
+        part.write_text(f"{ahead_s:+g}\n")
+        part.replace(file)
+
+    def _environment(self, name: str) -> dict[str, str]:
+        if not self._clock_library:
+            return dict(os.environ)
+        self.set_clock(name, 0)
+        return {
+            **os.environ,
+            "LD_PRELOAD": self._clock_library,
+            "FAKETIME_TIMESTAMP_FILE": str(self.directory / f"{name}.clock"),
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_CACHE_DURATION": "1",
+        }
 
     # ------------------------------------------------------------------ who
 
@@ -139,6 +194,7 @@ class Rig:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                env=self._environment(name),
             )
         self._back(name)
 
@@ -166,6 +222,7 @@ class Rig:
     def join(self, *extra: str) -> str:
         """Start one more node that joins the cluster; return its name."""
         self.plan.plan(len(self.plan.nodes) + 1, self._base, self.settings)
+        self._wire(self.plan.nodes[-1:])
         name = self.names[-1]
         self.spawn(name, *extra)
         self.wait_ready(name)
@@ -367,6 +424,8 @@ class Rig:
             subprocess.run(["umount", "-l", str(home)], check=False)
         for call in self.at_close:
             call()
+        if self.wires is not None:
+            self.wires.close()
 
 
 def command(*words: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Said:
@@ -418,6 +477,14 @@ def wait_for(
             raise ChaosProblem(f"after {seconds} s: {problem()}")
         time.sleep(pause_s)
     return time.monotonic() - began
+
+
+def _port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def _wire_end(peer: str) -> str:
+    return f"127.0.0.1:{_port_of(peer) + 1000}"
 
 
 def flip_bit(file: Path, position: int) -> None:

@@ -1,0 +1,63 @@
+"""``raftline chaos`` as people run it: faults of many kinds, a verdict, evidence."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raftline.chaos.faults import BY_NAME
+
+KEYS = {"acked", "lost", "duplicated", "reordered", "early", "outage_ms_max", "clean", "faults"}
+
+
+def chaos(*words: str, seconds: float) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "raftline", "chaos", *words],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("faults_s", "seed"),
+    [
+        (40, 11),
+        pytest.param(900, 12, marks=[pytest.mark.full, pytest.mark.timeout(1500)]),
+    ],
+)
+def test_every_promise_is_kept_under_faults_of_every_kind(
+    tmp_path: Path, faults_s: int, seed: int
+) -> None:
+    home = tmp_path / "run"
+    words = ["--seconds", str(faults_s), "--seed", str(seed), "--data-dir", str(home), "--json"]
+    ran = chaos(*words, seconds=faults_s + 240)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    verdict = json.loads(ran.stdout.splitlines()[-1])
+    assert set(verdict) >= KEYS
+    assert verdict["clean"] is True
+    assert (verdict["lost"], verdict["duplicated"], verdict["early"]) == (0, 0, 0)
+    assert verdict["acked"] > 100
+    assert sum(verdict["faults"].values()) >= 4
+    print({name: verdict[name] for name in ("acked", "outage_ms_max", "faults", "left_out")})
+    assert verdict["outage_ms_max"] < 30_000
+    for name in ("verdict.json", "faults.jsonl", "log-history.jsonl", "queue-history.jsonl"):
+        assert (home / name).stat().st_size, name
+
+
+def test_the_catalogue_is_shown() -> None:
+    ran = chaos("--list", "--json", seconds=60)
+    assert ran.returncode == 0, ran.stderr
+    assert [row["fault"] for row in json.loads(ran.stdout)] == list(BY_NAME)
+
+
+def test_a_directory_with_a_cluster_in_it_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "node-1").mkdir()
+    ran = chaos("--data-dir", str(tmp_path), seconds=60)
+    assert ran.returncode == 2, ran.stderr
+    assert "holds a cluster already" in ran.stderr
