@@ -10,6 +10,7 @@ import typer
 from raftline import __version__
 from raftline.cli import cluster, dlq, exits, group, message, pipeline, scheduled, task, topic
 from raftline.cli.bench import bench
+from raftline.cli.chaos import chaos
 from raftline.cli.consume import consume
 from raftline.cli.flags import GLOBAL_VALUES, globals_first, one_form
 from raftline.cli.local import down, up
@@ -23,9 +24,6 @@ from raftline.model.errors import RaftlineError
 SERVER_VARIABLE = "RAFTLINE_SERVER"
 DEBUG_VARIABLE = "RAFTLINE_DEBUG"
 COMPLETE_VARIABLE = "_RAFTLINE_COMPLETE"  # a shell asks what could come next
-LATER = {
-    "chaos": "kills and cuts of a whole cluster are run by `make chaos` for now",
-}
 
 app = typer.Typer(
     name="raftline",
@@ -33,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="A durable, replicated log that is also a work queue.",
 )
-for command in (up, down, produce, consume, trace, worker, bench):
+for command in (up, down, produce, consume, trace, worker, bench, chaos):
     app.command()(command)
 for part in (topic, group, message, scheduled, dlq, task, cluster, pipeline):
     app.add_typer(part.commands, name=part.__name__.rpartition(".")[2])
@@ -79,9 +77,6 @@ def run(words: list[str]) -> int:
         from raftline.cli import serve as node
 
         return node.run(words[words.index(named) + 1 :])
-    if named in LATER:
-        exits.complain(f"raftline {named} is not there yet: {LATER[named]}", "raftline --help")
-        return exits.USAGE
     try:
         result = command.main(
             one_form(words, _options(command, words)), prog_name="raftline", standalone_mode=False
