@@ -1,5 +1,6 @@
 """One Spark session for all tests of this folder, and real nodes to read from."""
 
+import http.client
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -102,3 +103,15 @@ def publish(line: Line, topic: str, values: Sequence[bytes], **wishes: Any) -> N
     """Send values and wait until all are stored."""
     for sending in line.send_many(topic, values, **wishes):
         sending.result()
+
+
+def post_batch(servers: str, topic: str, partition: int, batch: bytes) -> None:
+    """Append one sealed batch as it is."""
+    host = servers.split(",", 1)[0].removeprefix("http://")
+    connection = http.client.HTTPConnection(host, timeout=30)
+    kind = {"Content-Type": "application/vnd.raftline.batch"}
+    connection.request("POST", f"/v1/topics/{topic}/partitions/{partition}/messages", batch, kind)
+    response = connection.getresponse()
+    text = response.read()
+    connection.close()
+    assert response.status == 200, text

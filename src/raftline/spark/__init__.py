@@ -9,12 +9,13 @@
 
 from typing import TYPE_CHECKING
 
+from raftline.spark.rejects import reject
 from raftline.spark.source import RaftlineDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RaftlineDataSource", "register"]
+__all__ = ["RaftlineDataSource", "register", "reject"]
 
 
 def register(spark: "SparkSession") -> None:

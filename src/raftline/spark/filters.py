@@ -4,15 +4,16 @@ Comparisons of ``partition``, ``offset`` and ``timestamp`` with constants are do
 all others are Spark's. Timestamps of messages are whole milliseconds.
 """
 
-import math
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 from pyspark.sql import datasource as spark
 
 from raftline.model.limits import OFFSET_MAX
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Wanted(msgspec.Struct):
@@ -90,11 +91,9 @@ def _span(one: spark.Filter, value: int) -> tuple[int, int] | None:
 def _times(wanted: Wanted, one: spark.Filter, value: datetime) -> bool:
     """A moment between two milliseconds equals none; bounds go to the right side of it."""
     if value.tzinfo is None:
-        value = value.astimezone(UTC)  # Spark gives local time of the process without saying so
-    whole = int(value.timestamp()) * 1000 if value.microsecond == 0 else None
-    exact_ms = whole if whole is not None else value.timestamp() * 1000
-    exact_ms = round(exact_ms, 3)
-    up, down = math.ceil(exact_ms), math.floor(exact_ms)
+        value = value.astimezone(UTC)  # then it is local time of the process
+    micros = (value - _EPOCH) // timedelta(microseconds=1)
+    down, up = micros // 1000, -(-micros // 1000)
     match one:
         case spark.EqualTo():
             wanted.narrow_times(up, down + 1)

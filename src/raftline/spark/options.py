@@ -13,8 +13,8 @@ import msgspec
 
 from raftline.client import clock
 from raftline.client.caller import parse_servers
+from raftline.config.moments import parse_moment_ms
 from raftline.config.quantities import parse_bytes, parse_duration_ms
-from raftline.gateways.moments import parse_moment_ms
 from raftline.model.batch import COMPRESSIONS
 from raftline.model.errors import InvalidArgument, RaftlineError
 from raftline.model.limits import BATCH_BYTES_MAX, GROUP_NAME_CHARS_MAX, OFFSET_MAX
@@ -26,6 +26,7 @@ OFFSETS_PER_SPLIT = 500_000
 FETCH_BYTES = 8 << 20
 TIMEOUT_MS = 30_000
 QUERY_CHARS_MAX = 200
+QUERY_DEFAULT = "spark"  # of a queue read: the group's only one
 
 BATCH_READ = "a batch read"
 STREAM_READ = "a stream read"
@@ -48,11 +49,12 @@ USES: dict[str, tuple[str, ...]] = {
     "startingTimestamp": (BATCH_READ, STREAM_READ),
     "endingOffsets": (BATCH_READ,),
     "endingTimestamp": (BATCH_READ,),
-    "failOnDataLoss": (BATCH_READ, STREAM_READ),
+    "failOnDataLoss": READS,
     "maxOffsetsPerTrigger": (STREAM_READ, QUEUE_READ),
     "progressGroup": (STREAM_READ,),
     "group": (QUEUE_READ,),
     "query": (QUEUE_READ, *WRITES),
+    "batch": (BATCH_WRITE,),
     "compression": WRITES,
     "chunkBytes": WRITES,
 }
@@ -83,9 +85,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     progress_group: str = ""
     group: str = ""
     query: str = ""
-    compression: str = "zstd"
+    batch: int = 0
+    compression: str = "none"
     chunk_bytes: int = 1 << 20
-    is_start_given: bool = False
 
 
 def parse(given: Mapping[str, str], use: str) -> Options:
@@ -106,7 +108,8 @@ def parse(given: Mapping[str, str], use: str) -> Options:
         raise bad("option servers is missing", 'write .option("servers", "http://host:8080")')
     if not fields.get("topic") and use not in WRITES:
         raise bad("option topic is missing", 'write .option("topic", "orders")')
-    fields["is_start_given"] = "startingOffsets" in options or "startingTimestamp" in options
+    if use == QUEUE_READ:
+        fields.setdefault("query", QUERY_DEFAULT)
     found = Options(**fields)
     _check_pairs(found, options, use)
     return found
@@ -115,11 +118,8 @@ def parse(given: Mapping[str, str], use: str) -> Options:
 def check_any_read(given: Mapping[str, str]) -> Options:
     """Check options before it is known whether the read is a batch or a stream."""
     options = _known(given)
-    batch_only = [name for name in options if USES[name] == (BATCH_READ,)]
-    is_stream = {"group", "maxOffsetsPerTrigger", "progressGroup"} & options.keys()
-    if is_stream and not batch_only:
-        return parse(given, STREAM_READ)
-    return parse(given, BATCH_READ)
+    is_batch = any(uses == (BATCH_READ,) for uses in map(USES.__getitem__, options))
+    return parse(given, BATCH_READ if is_batch else STREAM_READ)
 
 
 def bad(message: str, hint: str) -> InvalidArgument:
@@ -155,6 +155,8 @@ def _check_pairs(found: Options, options: Mapping[str, str], use: str) -> None:
     ):
         if first in options and second in options:
             raise bad(f"options {first} and {second} contradict each other", "give one of them")
+    if found.batch and not found.query:
+        raise bad("option batch counts the batches of a query", "give the option query too")
     if use == QUEUE_READ and isinstance(found.starting, dict):
         raise bad(
             "option startingOffsets of a queue read is earliest or latest",
@@ -306,6 +308,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], _Value]]] = {
     "progressGroup": ("progress_group", _name(GROUP_NAME_CHARS_MAX)),
     "group": ("group", _name(GROUP_NAME_CHARS_MAX)),
     "query": ("query", _name(QUERY_CHARS_MAX)),
+    "batch": ("batch", _number(0, OFFSET_MAX)),
     "compression": ("compression", _choice(*COMPRESSIONS)),
     "chunkBytes": ("chunk_bytes", _bytes(1 << 10, BATCH_BYTES_MAX // 2)),
 }

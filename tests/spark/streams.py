@@ -1,0 +1,41 @@
+"""Running stream queries in tests."""
+
+from pathlib import Path
+from typing import Any
+
+QUERY_S_MAX = 120
+
+
+def stream(spark: Any, servers: str, topic: str, **options: object) -> Any:
+    """Return a stream of a topic."""
+    reader = spark.readStream.format("raftline").option("servers", servers).option("topic", topic)
+    for name, value in options.items():
+        reader = reader.option(name, str(value))
+    return reader.load()
+
+
+def drain(frame: Any, target: Path, checkpoint: Path | None = None) -> Any:
+    """Write what is there now into a folder of Parquet files, and end. Returns the query."""
+    query = (
+        frame.writeStream.format("parquet")
+        .option("path", str(target))
+        .option("checkpointLocation", str(checkpoint or target.with_suffix(".checkpoint")))
+        .trigger(availableNow=True)
+        .start()
+    )
+    return finish(query)
+
+
+def finish(query: Any) -> Any:
+    """Wait until a query ends by itself; its error is ours."""
+    try:
+        assert query.awaitTermination(QUERY_S_MAX), "the query did not end in time"
+    finally:
+        query.stop()
+    return query
+
+
+def places(spark: Any, target: Path) -> list[tuple[int, int]]:
+    """Return (partition, offset) of all rows that were written, in order."""
+    rows = spark.read.parquet(str(target)).select("partition", "offset").collect()
+    return sorted((row.partition, row.offset) for row in rows)
