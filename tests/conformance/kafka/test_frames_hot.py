@@ -1,0 +1,224 @@
+"""Produce and Fetch over a socket: every version, every code, and in order."""
+
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from crc32c import crc32c
+
+from raftline.chaos.rig import Rig
+from raftline.gateways.kafka import schema
+from raftline.model.records import open_batches, seal_batch
+from tests.conformance.kafka.conftest import MakeTopic
+from tests.conformance.kafka.wire import Wire, fetch, produce
+
+IDS_FROM = 13
+
+
+@pytest.fixture
+def wire(one: Rig) -> Iterator[Wire]:
+    with Wire(one.node("node-1").kafka) as wire:
+        yield wire
+
+
+def batch(*values: str, producer: int = -1, epoch: int = -1, sequence: int = -1) -> bytes:
+    messages = [(b"k", value.encode(), [("h", b"x")], 1_700_000_000_000) for value in values]
+    return seal_batch(messages, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+def values(records: bytes) -> list[str]:
+    return [(m.value or b"").decode() for m in open_batches(records)]
+
+
+def topic_id(one: Rig, topic: str) -> bytes:
+    with one.client() as client:
+        return bytes.fromhex(client.topic(topic)["uuid"])
+
+
+def test_every_version_of_produce_and_fetch(one: Rig, wire: Wire, make_topic: MakeTopic) -> None:
+    topic = make_topic(one)
+    versions = range(3, 13)
+    for offset, version in enumerate(versions):
+        row = wire.produce(version, topic, batch(f"v{version}"), acks=(-1, 1)[version % 2])
+        assert (row["error_code"], row["base_offset"]) == (0, offset), version
+        assert row["log_start_offset"] == (0 if version >= 5 else -1)
+    wanted = [f"v{version}" for version in versions]
+    for version in range(4, 18):
+        name = topic_id(one, topic) if version >= IDS_FROM else topic
+        row = wire.fetch(version, name, 0)
+        assert (row["error_code"], row["high_watermark"]) == (0, len(versions)), version
+        assert row["last_stable_offset"] == len(versions)
+        assert values(row["records"]) == wanted, version
+
+
+def test_a_reply_holds_at_least_one_batch_and_no_more_than_asked(
+    one: Rig, wire: Wire, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(one)
+    for value in ("a" * 5_000, "b" * 5_000, "c" * 5_000):
+        assert wire.produce(9, topic, batch(value))["error_code"] == 0
+    assert values(wire.fetch(12, topic, 0, max_bytes=1)["records"]) == ["a" * 5_000]
+    assert values(wire.fetch(12, topic, 1, partition_bytes=100)["records"]) == ["b" * 5_000]
+    assert values(wire.fetch(12, topic, 1, max_bytes=11_000)["records"]) == [
+        "b" * 5_000,
+        "c" * 5_000,
+    ]
+
+
+def test_large_batches_come_whole(one: Rig, wire: Wire, make_topic: MakeTopic) -> None:
+    topic = make_topic(one, partitions=3)
+    big = [chr(97 + n) * 3_000_000 for n in range(3)]
+    sent = produce(topic, {n: batch(big[n]) for n in range(3)})
+    answer = wire.ask(schema.PRODUCE, 10, sent)
+    rows = answer["topics"][0]["partitions"]
+    assert [(row["partition"], row["error_code"]) for row in rows] == [(0, 0), (1, 0), (2, 0)]
+    sizes = {"max_bytes": 1 << 30, "partition_bytes": 1 << 30}
+    answer = wire.ask(schema.FETCH, 12, fetch(topic, {0: 0, 1: 0, 2: 0}, **sizes))
+    rows = answer["topics"][0]["partitions"]
+    got = [values(row["records"]) for row in rows if row["records"]]
+    assert got == [[value] for value in big[: len(got)]]
+    assert len(got) >= 2
+
+
+def test_requests_in_flight_are_answered_in_order(
+    one: Rig, wire: Wire, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(one)
+    numbers = [
+        (schema.PRODUCE, 9, wire.send(schema.PRODUCE, 9, produce(topic, {0: batch(str(n))})))
+        if n % 3
+        else (schema.METADATA, 12, wire.send(schema.METADATA, 12, {"topics": []}))
+        for n in range(60)
+    ]
+    replies = [wire.reply(api, version, number) for api, version, number in numbers]
+    rows = [r["topics"][0]["partitions"][0] for r in replies if "brokers" not in r]
+    assert [row["base_offset"] for row in rows] == list(range(40))
+
+
+def test_a_fetch_waits_for_messages_and_no_longer(
+    one: Rig, wire: Wire, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(one, partitions=2)
+    began = time.monotonic()
+    row = wire.fetch(11, topic, 0, wait_ms=300)
+    assert (row["error_code"], row["records"]) == (0, b"")
+    assert 0.25 < time.monotonic() - began < 5
+
+    def later() -> None:
+        time.sleep(0.3)
+        with Wire(one.node("node-1").kafka) as other:
+            other.produce(9, topic, batch("late"), partition=1)
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    began = time.monotonic()
+    answer = wire.ask(schema.FETCH, 11, fetch(topic, {0: 0, 1: 0}, wait_ms=10_000))
+    took_s = time.monotonic() - began
+    thread.join()
+    rows = answer["topics"][0]["partitions"]
+    assert (rows[0]["records"], values(rows[1]["records"])) == (b"", ["late"])
+    assert 0.2 < took_s < 5
+
+
+def test_a_fetch_waits_for_as_many_bytes_as_it_wants(
+    one: Rig, wire: Wire, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(one)
+    wire.produce(9, topic, batch("first"))
+    number = wire.send(schema.FETCH, 11, fetch(topic, {0: 0}, wait_ms=10_000, min_bytes=2_000))
+    with Wire(one.node("node-1").kafka) as other:
+        for n in range(3):
+            other.produce(9, topic, batch(str(n) * 1_000))
+    row = wire.reply(schema.FETCH, 11, number)["topics"][0]["partitions"][0]
+    assert len(row["records"]) >= 2_000
+    assert values(row["records"])[:2] == ["first", "0" * 1_000]
+
+
+def test_nothing_is_answered_to_acks_0(one: Rig, wire: Wire, make_topic: MakeTopic) -> None:
+    topic = make_topic(one)
+    for n in range(3):
+        wire.send(schema.PRODUCE, 9, produce(topic, {0: batch(str(n))}, acks=0))
+    row = wire.produce(9, topic, batch("last"))
+    assert row["base_offset"] == 3
+
+
+def test_a_refusal_of_acks_0_closes_the_connection(one: Rig, wire: Wire) -> None:
+    wire.send(schema.PRODUCE, 9, produce("nothing-here", {0: batch("x")}, acks=0))
+    assert wire.is_closed()
+
+
+def test_what_is_refused_says_so(one: Rig, wire: Wire, make_topic: MakeTopic) -> None:
+    topic = make_topic(one)
+    good = batch("x")
+    bad_crc = bytearray(good)
+    bad_crc[-1] ^= 1
+    magic_1 = bytearray(good)
+    magic_1[16] = 1
+    wrong_count = bytearray(good)
+    wrong_count[57:61] = struct.pack(">i", 5)
+    wrong_count[17:21] = struct.pack(">I", crc32c(bytes(wrong_count[21:])))
+    cases: list[tuple[bytes, int]] = [
+        (bytes(bad_crc), 2),
+        (bytes(magic_1), 87),
+        (bytes(wrong_count), 2),
+        (good + good, 87),
+        (good[:50], 2),
+        (b"", 2),
+        (seal_batch([(None, b"x" * (9 << 20), [], 0)]), 10),
+    ]
+    for version in (3, 7, 8, 9, 12):
+        for data, code in cases:
+            row = wire.produce(version, topic, data)
+            assert (row["error_code"], row["base_offset"]) == (code, -1), (version, code)
+            if version >= 8:
+                assert row["error_message"]
+    assert wire.produce(9, "nothing-here", good)["error_code"] == 3
+    assert wire.produce(9, topic, good, partition=7)["error_code"] == 3
+    assert wire.produce(9, topic, good, acks=2)["error_code"] == 21
+    sent = {**produce(topic, {0: good}), "transactional_id": "t"}
+    row = wire.ask(schema.PRODUCE, 9, sent)["topics"][0]["partitions"][0]
+    assert row["error_code"] == 42
+    assert wire.produce(9, topic, good)["base_offset"] == 0, "nothing of it was stored"
+
+
+def test_offsets_terms_and_ids_that_do_not_fit(one: Rig, wire: Wire, make_topic: MakeTopic) -> None:
+    topic = make_topic(one)
+    wire.produce(9, topic, batch("x"))
+    with one.client() as client:
+        term = client.topic(topic)["partitions"][0]["term"]
+    assert wire.fetch(11, topic, 2)["error_code"] == 1
+    assert wire.fetch(11, topic, -1)["error_code"] == 1
+    assert wire.fetch(11, topic, 0, epoch=term - 1)["error_code"] == 74
+    assert wire.fetch(11, topic, 0, epoch=term + 1)["error_code"] == 76
+    assert wire.fetch(11, topic, 0, epoch=term)["error_code"] == 0
+    assert wire.fetch(11, "nothing-here", 0)["error_code"] == 3
+    assert wire.fetch(13, bytes(range(16)), 0)["error_code"] == 100
+
+
+def test_repeats_of_a_producer_are_stored_once(one: Rig, wire: Wire, make_topic: MakeTopic) -> None:
+    topic = make_topic(one)
+    answer = wire.ask(schema.INIT_PRODUCER_ID, 4, {"transactional_id": None})
+    producer, epoch = answer["producer_id"], answer["producer_epoch"]
+    assert answer["error_code"] == 0
+    assert producer >= 0
+
+    def send(sequence: int, *texts: str, of: int = epoch) -> tuple[int, int]:
+        data = batch(*texts, producer=producer, epoch=of, sequence=sequence)
+        row = wire.produce(9, topic, data)
+        return row["error_code"], row["base_offset"]
+
+    assert send(0, "a", "b") == (0, 0)
+    assert send(2, "c") == (0, 2)
+    assert send(0, "a", "b") == (0, 0), "the first offset again"
+    assert send(2, "c") == (0, 2)
+    assert send(5, "gap") == (45, -1)
+    again = {"transactional_id": None, "producer_id": producer, "producer_epoch": epoch}
+    raised = wire.ask(schema.INIT_PRODUCER_ID, 4, again)
+    assert (raised["producer_id"], raised["producer_epoch"]) == (producer, epoch + 1)
+    assert send(0, "d", of=epoch + 1) == (0, 3)
+    assert send(3, "late") == (47, -1)
+    assert values(wire.fetch(11, topic, 0)["records"]) == ["a", "b", "c", "d"]
+    refused = wire.ask(schema.INIT_PRODUCER_ID, 4, {"transactional_id": "tx"})
+    assert refused["error_code"] == 42
