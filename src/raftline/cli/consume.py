@@ -4,6 +4,9 @@ Without a group nothing is settled or removed: it is a look at the log. With a g
 leased, printed and acked; a start (``--from-…``) resets the group first, so the same command
 replays the same messages again. A window of time is exact either way: what is outside is not
 printed, and stays with the group.
+
+With ``--include-deleted`` what retention or a trim removed comes first, from the archive; nobody
+can lease it, so with a group it is printed only.
 """
 
 import json
@@ -14,12 +17,12 @@ from typing import Annotated, Any
 import typer
 
 from raftline.cli import words
+from raftline.cli.replay import Replayed, replay
 from raftline.cli.session import Session
 from raftline.cli.work import Window, Work
 from raftline.client import clock
 from raftline.client.client import Client
 from raftline.client.messages import Message, to_json
-from raftline.model.errors import Conflict
 
 READ_MAX = 1000
 FOLLOW_WAIT_MS = 5_000
@@ -42,10 +45,13 @@ def consume(
     ] = None,
     from_time: Annotated[str, typer.Option(help="RFC 3339, a date, or -1h")] = "",
     to_time: Annotated[str, typer.Option(help="up to, and not including, this time")] = "",
-    from_snapshot: Annotated[str, typer.Option(help="from the archive (not built yet)")] = "",
+    from_snapshot: Annotated[
+        str, typer.Option(help="the same as --from-time; with --include-deleted from the archive")
+    ] = "",
     include_deleted: Annotated[
-        bool, typer.Option("--include-deleted", help="with --from-snapshot")
+        bool, typer.Option("--include-deleted", help="what was removed, too, from the archive")
     ] = False,
+    archive: Annotated[str, typer.Option(help="the archive (archive_dir of the topic)")] = "",
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="at most so many")] = 0,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="wait for more")] = False,
     lease: Annotated[str, typer.Option(help="time to print and ack (the topic's)")] = "",
@@ -63,6 +69,7 @@ def consume(
       raftline consume orders --group processors
       raftline consume orders --group replay --from-time 2026-01-14 --to-time 2026-01-15
       raftline consume orders --from-time -1h --json --follow
+      raftline consume orders --from-snapshot 2026-01-01 --include-deleted
     """
     session: Session = context.obj
     words.only_one(
@@ -74,25 +81,45 @@ def consume(
     )
     if follow and to_time:
         raise typer.BadParameter("--follow has no end, --to-time is one: give one of them")
-    if from_snapshot or include_deleted:
-        raise Conflict(
-            "there is no archive to read deleted messages from: the pipeline is not built yet",
-            "--from-time reads everything the log still holds",
-        )
+    if include_deleted and from_latest:
+        raise typer.BadParameter("--from-latest wants nothing that is deleted: give one of them")
     window = Window(
-        words.moment_ms(from_time, "--from-time"), words.moment_ms(to_time, "--to-time")
+        words.moment_ms(from_time, "--from-time")
+        or words.moment_ms(from_snapshot, "--from-snapshot"),
+        words.moment_ms(to_time, "--to-time"),
     )
+    client = session.client
+    numbers = partitions_of(client, topic, partition)
+    printed = 0
+    ends: dict[int, int] = {}  # how far the archive and then the log were read
+    if include_deleted:
+        found = replay(
+            session,
+            topic,
+            numbers,
+            window,
+            ends,
+            start=from_offset or 0,
+            directory=archive,
+            deleted_only=bool(group),
+        )
+        printed = _print_replayed(session, found, count)
+        if (count and printed == count) or not (group or follow):
+            return 0
+        count = max(0, count - printed)
     if group:
         work = Work(session, topic, group, partition, member, words.duration_ms(lease, "--lease"))
-        start = "earliest" if from_beginning else "latest" if from_latest else from_offset
+        is_first = from_beginning or (include_deleted and not (from_time or from_snapshot))
+        start = from_offset
+        if start is None and (is_first or from_latest):
+            start = "latest" if from_latest else "earliest"
         return work.run(window, start, count, follow=follow)
-    client = session.client
     is_new_only = from_latest or (
-        follow and not (from_beginning or from_time or from_offset is not None)
+        follow and not (from_beginning or window.from_ms is not None or from_offset is not None)
     )
-    starts = {
+    starts = ends or {
         number: _start(client, topic, number, from_offset, window.from_ms, new_only=is_new_only)
-        for number in partitions_of(client, topic, partition)
+        for number in numbers
     }
     messages = _follow(client, topic, starts) if follow else drain(client, topic, starts)
     _print_all(session, window, messages, count)
@@ -137,6 +164,17 @@ def _print_all(session: Session, window: Window, messages: Iterator[Message], co
             seen += 1
             if seen == count:
                 break
+
+
+def _print_replayed(session: Session, found: Iterator[Replayed], count: int) -> int:
+    """Print what the archive and the log gave, at most ``count``; return how many."""
+    seen = 0
+    for one in found:
+        print_message(session, one.message, **one.more)
+        seen += 1
+        if seen == count:
+            break
+    return seen
 
 
 def _start(
