@@ -352,9 +352,7 @@ ROWS: list[Row] = [
 ]  # fmt: skip
 
 # Rows whose command is not built yet, and what comes instead: it is refused, in words.
-PENDING = {
-    "--from-snapshot": "the archive of deleted messages comes with the pipeline (order 4)",
-}
+PENDING: dict[str, str] = {}
 
 # Commands that start nodes: run as printed, each in a directory of its own.
 GOQUEUE_YAML = """\
@@ -415,8 +413,8 @@ LISTED = [
     ("dqueue", "docker-compose -f deploy/docker-compose.yml up -d", "Docker"),
     ("dqueue", "docker-compose -f deploy/docker-compose.yml logs -f", "Docker"),
     ("dqueue", "docker-compose -f deploy/docker-compose.yml up", "Docker"),
-    ("dqueue", "./scripts/demo-failover.sh", "Docker in the original; tests/cluster/test_kills.py"),
-    ("dqueue", "./scripts/chaos-test.sh", "Docker in the original; tests/cluster/test_chaos.py"),
+    ("dqueue", "./scripts/demo-failover.sh", "run by tests/cluster/test_scripts.py"),
+    ("dqueue", "./scripts/chaos-test.sh", "run by tests/cluster/test_scripts.py"),
     ("falconq", "git clone …; go mod tidy", "Go"),
 ]  # fmt: skip
 
