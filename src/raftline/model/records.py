@@ -111,6 +111,25 @@ def open_batches(buffer: Buffer) -> list[Message]:
     ]
 
 
+def open_or_count(buffer: Buffer) -> list[Message]:
+    """Return the messages of all batches; of one that nobody can read, empty ones.
+
+    For code that must come past whatever clients sealed: the head and the checksum of every batch
+    were checked when it came, what is inside was not.
+    """
+    view = memoryview(buffer)
+    found: list[Message] = []
+    for start, length in split_batches(buffer):
+        batch = view[start : start + length]
+        try:
+            found += open_batch(batch)
+        except (CorruptBatch, InvalidArgument):
+            base, timestamp = struct.unpack_from(">q19xq", batch)
+            (count,) = struct.unpack_from(">i", batch, 57)
+            found += [Message(base + at, timestamp, None, None, ()) for at in range(count)]
+    return found
+
+
 def codec_name() -> str:
     """Say which codec is in use: "compiled" or "plain"."""
     return "plain" if _compiled() is None else "compiled"

@@ -16,7 +16,7 @@ from raftline.model.calls import ReadReply
 from raftline.model.dead_letter import DeadLetter, read_letter
 from raftline.model.errors import InvalidArgument, OffsetOutOfRange, RaftlineError, StorageFault
 from raftline.model.limits import LETTERS_PER_CALL_MAX, MIB
-from raftline.model.records import open_batches
+from raftline.model.records import open_or_count
 
 if TYPE_CHECKING:
     from raftline.node.node import Node
@@ -151,7 +151,7 @@ def letters_in(batches: bytes, start: int, wanted: Wanted) -> tuple[list[DeadLet
     """Return what is meant in ``batches`` from ``start`` on, and where they end."""
     found: list[DeadLetter] = []
     end = start
-    for message in open_batches(batches):
+    for message in open_or_count(batches):
         end = message.offset + 1
         letter = read_letter(message) if message.offset >= start else None
         if letter is not None and wanted.fits(letter):

@@ -138,7 +138,11 @@ class Readers:
         self._segments.run(self._host.log.find_time(time_ms), found)
 
     def _inside(self, hit: TimeHit, time_ms: int, end: int) -> Looked:
-        for message in open_batch(hit.batch):  # the edge of a look-up, not the hot path
+        try:
+            messages = open_batch(hit.batch)  # the edge of a look-up, not the hot path
+        except RaftlineError:  # sealed by somebody whose messages nobody can read
+            messages = []
+        for message in messages:
             if message.timestamp_ms >= time_ms and message.offset >= self._host.log.log_start:
                 return Looked(message.offset, message.timestamp_ms, end)
         return Looked(hit.base_offset, time_ms, end)

@@ -20,7 +20,7 @@ from raftline.model.errors import (
 )
 from raftline.model.ids import ReplicaId, node_of
 from raftline.model.intervals import IntervalSet
-from raftline.model.records import open_batches
+from raftline.model.records import open_batches, open_or_count
 from raftline.model.trace import (
     CalledOff,
     Died,
@@ -281,7 +281,7 @@ class _Look:
             return
         piece = b"".join(buffers)
         self._left -= len(piece)
-        for message in open_batches(piece):
+        for message in open_or_count(piece):
             if message.offset < self._at:
                 continue
             if len(self._found) >= min(self._wanted.limit, FOUND_MAX):
