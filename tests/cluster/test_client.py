@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import threading
 import time
 from collections import Counter
@@ -29,21 +30,43 @@ WORKERS = 4
 KEYS = 20
 
 
-def servers(rig: Rig) -> str:
-    return ",".join(rig.node(name).http for name in rig.names)
+WAYS = ("http", "grpc")
+
+
+def servers(rig: Rig, way: str = "http") -> str:
+    nodes = [rig.node(name) for name in rig.names]
+    return ",".join(f"grpc://{node.grpc}" if way == "grpc" else node.http for node in nodes)
+
+
+def wait_for_grpc(rig: Rig) -> None:
+    """Wait until every node listens for gRPC: that begins a moment after it takes work."""
+    for name in rig.names:
+        host, port = rig.node(name).grpc.split(":")
+
+        def listens(address: tuple[str, int] = (host, int(port))) -> bool:
+            with socket.socket() as probe:
+                return probe.connect_ex(address) == 0
+
+        wait_for(listens, 20, lambda name=name: rig.log_text(name)[-2000:])
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    """What carries the client's calls."""
+    return request.param
 
 
 class Crew:
     """Workers of one group that note what they get."""
 
-    def __init__(self, rig: Rig, topic: str) -> None:
+    def __init__(self, rig: Rig, topic: str, way: str) -> None:
         self.seen: list[bytes] = []
         self.attempts: list[int] = []
         self.errors: list[BaseException] = []
         self.lost = 0
         self._stop = threading.Event()
         self._topic = topic
-        self._lines = [raftline.connect(servers(rig), timeout="30s") for _ in range(WORKERS)]
+        self._lines = [raftline.connect(servers(rig, way), timeout="30s") for _ in range(WORKERS)]
         self._threads = [
             threading.Thread(target=self._work, args=(line, f"worker-{number}"))
             for number, line in enumerate(self._lines)
@@ -74,18 +97,21 @@ class Crew:
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(20_000, marks=pytest.mark.full)])
-def test_each_node_dies_under_a_client_and_its_workers(make_rig: MakeRig, count: int) -> None:
+def test_each_node_dies_under_a_client_and_its_workers(
+    make_rig: MakeRig, count: int, way: str
+) -> None:
     rig = make_rig()
+    wait_for_grpc(rig)
     with rig.client() as client:
         client.create_topic(
             "jobs", partitions=3, replication_factor=3, settings={"max_retries": 50}
         )
-    crew = Crew(rig, "jobs")
+    crew = Crew(rig, "jobs", way)
     sendings = []
     over = threading.Event()
 
     def send() -> None:
-        with raftline.connect(servers(rig), timeout="30s") as line:
+        with raftline.connect(servers(rig, way), timeout="30s") as line:
             for number in range(count):
                 value = b"job %d" % number
                 sendings.append((number, line.send("jobs", value, key=f"k{number % KEYS}")))
@@ -150,9 +176,10 @@ def read_all(rig: Rig, topic: str, partitions: int) -> list[bytes]:
     return found
 
 
-def test_a_leader_that_hangs_is_gone_round(make_rig: MakeRig) -> None:
+def test_a_leader_that_hangs_is_gone_round(make_rig: MakeRig, way: str) -> None:
     rig = make_rig()
-    with raftline.connect(servers(rig), timeout="20s") as line:
+    wait_for_grpc(rig)
+    with raftline.connect(servers(rig, way), timeout="20s") as line:
         line.topics.create("hang", partitions=1, replication_factor=3)
         line.send_now("hang", b"0")
         leader = rig.leader_of("hang")
@@ -172,18 +199,19 @@ def test_a_leader_that_hangs_is_gone_round(make_rig: MakeRig) -> None:
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory):
-    made = Rig(tmp_path_factory.mktemp("client"), nodes=1)
+def rig(tmp_path_factory: pytest.TempPathFactory, way: str):
+    made = Rig(tmp_path_factory.mktemp(f"client-{way}"), nodes=1)
     try:
         made.start_all()
+        wait_for_grpc(made)
         yield made
     finally:
         made.close()
 
 
 @pytest.fixture
-def line(rig: Rig):
-    with raftline.connect(servers(rig)) as made:
+def line(rig: Rig, way: str):
+    with raftline.connect(servers(rig, way)) as made:
         yield made
 
 
@@ -226,6 +254,18 @@ def late(message: raftline.Message) -> None:
     """Settle a message a second time, as a worker would whose lease is gone."""
     message._is_settled = False
     message.ack(wait=True)
+
+
+def test_many_are_acked_at_once(line: Line) -> None:
+    line.send_many("c2", [b"%d" % i for i in range(300)], partition=0)
+    line.flush()
+    messages = line.receive_many("c2", group="g", count=300, wait="1s")
+    assert len(messages) == 300
+    line.ack_many(messages, wait=True)
+    assert all(message.is_settled for message in messages)
+    assert line.groups.show("g", "c2")["work"]["c2"][0]["floor"] == 300
+    with pytest.raises(InvalidArgument):
+        line.ack_many(messages[:1])
 
 
 def test_a_message_is_settled_once(line: Line) -> None:
@@ -378,8 +418,8 @@ def test_many_threads_send_through_one_line(line: Line) -> None:
     assert len(seen) == 4
 
 
-def test_the_buffer_is_bounded_and_a_send_gives_up_in_time(rig: Rig) -> None:
-    with raftline.connect(servers(rig), buffer_bytes=100_000, timeout="10s") as line:
+def test_the_buffer_is_bounded_and_a_send_gives_up_in_time(rig: Rig, way: str) -> None:
+    with raftline.connect(servers(rig, way), buffer_bytes=100_000, timeout="10s") as line:
         line.send_now("n", b"x")
         rig.pause(rig.names[0])
         try:
@@ -394,8 +434,8 @@ def test_the_buffer_is_bounded_and_a_send_gives_up_in_time(rig: Rig) -> None:
         assert len({sending.id() for sending in held}) == 94
 
 
-def test_every_call_ends_while_a_node_hangs(rig: Rig) -> None:
-    line = raftline.connect(servers(rig), timeout="1s")
+def test_every_call_ends_while_a_node_hangs(rig: Rig, way: str) -> None:
+    line = raftline.connect(servers(rig, way), timeout="1s")
     line.send_now("o", b"x")
     rig.pause(rig.names[0])
     try:
@@ -417,19 +457,19 @@ def test_every_call_ends_while_a_node_hangs(rig: Rig) -> None:
         rig.resume(rig.names[0])
 
 
-def test_nobody_there_is_said_soon() -> None:
+def test_nobody_there_is_said_soon(way: str) -> None:
     began = time.monotonic()
     with (
-        raftline.connect("http://127.0.0.1:9", timeout="10s") as line,
+        raftline.connect(f"{way}://127.0.0.1:9", timeout="10s") as line,
         pytest.raises(RaftlineError, match="no node answers"),
     ):
         line.topics.list()
     assert time.monotonic() - began < 8
 
 
-def test_the_async_twin(rig: Rig) -> None:
+def test_the_async_twin(rig: Rig, way: str) -> None:
     async def work() -> None:
-        async with raftline.connect_async(servers(rig)) as line:
+        async with raftline.connect_async(servers(rig, way)) as line:
             sendings = [await line.send("p", b"%d" % i, partition=0) for i in range(300)]
             assert (await sendings[-1]).offset == 299
             assert await sendings[0].id() == "p.0.0"
@@ -440,6 +480,10 @@ def test_the_async_twin(rig: Rig) -> None:
                 if len(seen) == 200:
                     break
             await line.flush()
+            rest = await line.receive_many("p", group="g", count=20, wait="1s")
+            seen += [message.value for message in rest]
+            await line.ack_many(rest, wait=True)
+            assert (await line.groups.show("g", "p"))["work"]["p"][0]["leased"] == 0
             while rest := await line.receive_many("p", group="g", count=500, wait="1s"):
                 for message in rest:
                     async with message:

@@ -16,7 +16,8 @@ def test_the_examples_of_the_guide_run(
 ) -> None:
     rig = make_rig(nodes=1)
     text = GUIDE.read_text()
-    server = rig.node(rig.names[0]).http
+    node = rig.node(rig.names[0])
+    server = node.http
     space: dict[str, object] = {"__name__": "guide"}
     blocks = list(BLOCK.finditer(text))
     assert len(blocks) >= 8
@@ -24,6 +25,7 @@ def test_the_examples_of_the_guide_run(
         # Blank lines in front, so that an error names the line of the guide.
         lines = "\n" * text.count("\n", 0, block.start(1))
         code = block[1].replace("http://127.0.0.1:8080", server)
+        code = code.replace("grpc://127.0.0.1:9000", f"grpc://{node.grpc}")
         exec(compile(lines + code, str(GUIDE), "exec"), space)
     said = capsys.readouterr().out
     for words in ("orders.", "one book", "dear reader", "dear user@example.com"):

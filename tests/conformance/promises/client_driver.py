@@ -22,9 +22,8 @@ def told() -> Iterator[None]:
 class ClientDriver:
     """``raftline.connect``."""
 
-    name = "client"
-
-    def __init__(self, servers: list[str]) -> None:
+    def __init__(self, servers: list[str], name: str = "client") -> None:
+        self.name = name
         self._line = raftline.connect(servers, timeout="30s", linger=0)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from tests.conformance.promises.grpc_driver import GrpcDriver
 from tests.conformance.promises.http_driver import HttpDriver
 from tests.conformance.promises.mixed_driver import MixedDriver
 
-NAMES = ("http", "grpc", "client", "mixed")
+NAMES = ("http", "grpc", "client", "client-grpc", "mixed")
 NUMBERS = count()
 MakeTopic = Callable[..., str]
 
@@ -46,6 +46,7 @@ def drivers(cluster: Rig) -> Iterator[dict[str, Driver]]:
         "http": HttpDriver(first.http),
         "grpc": GrpcDriver(second.grpc),
         "client": ClientDriver([third.http]),
+        "client-grpc": ClientDriver([f"grpc://{first.grpc}"], "client-grpc"),
     }
     made["mixed"] = MixedDriver(list(made.values()))
     yield made

@@ -144,7 +144,7 @@ def group_summary(row: groups_pb2.GroupSummary) -> Json:
     if row.kind == "work":
         told["lag"] = row.lag
     else:
-        told |= {"state": row.state, "members": row.members}
+        told |= {"state": row.state, "members": row.members, "protocol_type": row.protocol_type}
     return told
 
 
