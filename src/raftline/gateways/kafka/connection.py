@@ -447,12 +447,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
 
 def skip_tags(frame: bytes | bytearray | memoryview, at: int) -> int:
-    """Return where the tags of a head end. Raises Malformed, IndexError."""
-    if frame[at] == 0:
-        return at + 1
-    count, at = get_uvarint(frame, at)
-    for _ in range(count):
-        _, at = get_uvarint(frame, at)
-        size, at = get_uvarint(frame, at)
-        at += size
+    """Return where tags end that nobody needs. Raises Malformed."""
+    try:
+        if frame[at] == 0:
+            return at + 1
+        count, at = get_uvarint(frame, at)
+        for _ in range(count):
+            _, at = get_uvarint(frame, at)
+            size, at = get_uvarint(frame, at)
+            at += size
+    except IndexError as error:
+        raise Malformed(f"it ends in its tags, at byte {at}") from error
     return at
