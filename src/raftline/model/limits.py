@@ -148,6 +148,7 @@ STAGE_DUE_BYTES_MAX = 4 * MIB
 PUBLISH_BYTES_MAX = 8 * MIB  # staged bytes that become visible at once; more come piece by piece
 QUERY_COUNT_MAX = 1_000_000  # messages of one query lease
 QUERY_SPANS_MAX = 2_000  # ranges of one query lease
+QUERY_LEASES_MAX = 1_000  # queries of one work group in one partition
 QUERY_LEASE_MS_MAX = 30 * 24 * HOUR_MS
 
 # Disk.

@@ -13,6 +13,7 @@ import msgspec
 
 from raftline.machines.delivery.commands import Policy
 from raftline.machines.delivery.ordered import Ordered
+from raftline.machines.delivery.outcomes import Leased, Outcome
 from raftline.machines.delivery.selection import Chooser
 from raftline.model.calls import Received
 from raftline.model.errors import RaftlineError
@@ -178,6 +179,15 @@ class Counter:
         for at in range(0, len(spans), 4):
             self._reserved.remove(spans[at], spans[at + 1])
         self.returned([edge for at in range(0, len(spans), 4) for edge in spans[at : at + 2]])
+
+    def leased(self, spans: list[int], outcome: Outcome) -> None:
+        """A query's lease was applied: what was chosen for it is leased, or free again."""
+        self.unreserve(spans)
+        free = IntervalSet(zip(spans[::4], spans[1::4], strict=True))
+        granted = outcome.granted if isinstance(outcome, Leased) else []
+        for start, end in zip(granted[::4], granted[1::4], strict=True):
+            free.remove(start, end)
+        self.returned([edge for pair in free for edge in pair])
 
     def returned(self, ranges: list[int]) -> None:
         """Messages came back: to be delivered again."""

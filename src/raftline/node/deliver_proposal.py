@@ -2,7 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-from raftline.machines.delivery.commands import Command, Forget, Grant, Revive, Settle
+from raftline.machines.delivery.commands import (
+    Command,
+    Forget,
+    Grant,
+    LeaseQuery,
+    RejectQuery,
+    Revive,
+    Settle,
+)
 from raftline.machines.delivery.outcomes import Outcome
 from raftline.model.errors import RaftlineError, TimedOut
 
@@ -92,6 +100,13 @@ def weigh(command: Command) -> int:
             numbers = len(command.spans) + len(command.keys or ())
             texts = len(command.member) + len(command.group)
             return COMMAND_BYTES + NUMBER_BYTES * numbers + CHAR_BYTES * texts
+        case LeaseQuery():
+            numbers = len(command.spans) + len(command.keys or ())
+            texts = len(command.query) + len(command.group)
+            return COMMAND_BYTES + NUMBER_BYTES * numbers + CHAR_BYTES * texts
+        case RejectQuery():
+            texts = len(command.query) + len(command.group) + len(command.reason)
+            return COMMAND_BYTES + NUMBER_BYTES * len(command.ranges) + CHAR_BYTES * texts
         case Revive() | Forget():
             return COMMAND_BYTES + NUMBER_BYTES * len(command.ranges)
         case _:

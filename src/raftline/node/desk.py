@@ -25,6 +25,7 @@ from raftline.machines.delivery.commands import (
     Deliver,
     DropGroup,
     Grant,
+    LeaseQuery,
     OpenGroup,
     Policy,
     Reset,
@@ -39,6 +40,7 @@ from raftline.model.limits import DELIVER_COMMANDS_MAX
 from raftline.node.counter import Counter, Receiver
 from raftline.node.deliver_proposal import NEVER, DeliverCall, DeliverDone, DeliverProposal
 from raftline.node.desk_reading import Reading
+from raftline.node.query_leases import QueryReceiver, serve_query
 
 if TYPE_CHECKING:
     from raftline.node.partition import PartitionHost
@@ -141,6 +143,9 @@ class Desk:
                     counter.unreserve(command.spans)
                     if outcome.lost:
                         counter.returned(outcome.lost)
+            elif isinstance(command, LeaseQuery):
+                if ours and command.spans and command.group in self._counters:
+                    self._counters[command.group].leased(command.spans, outcome)
             elif isinstance(command, Reset | DropGroup) and command.group in self._counters:
                 self._counters[command.group].restart()
         delivery = self._host.machine.delivery
@@ -265,16 +270,22 @@ class Desk:
         at_ms = self._replica.time.stamp()
         if not self._feed(counter, group, receiver.count_max):
             return False
+        if isinstance(receiver, QueryReceiver):
+            return self._is_served(counter, serve_query(self, counter, group, receiver))
         spans, is_again, keys = counter.choose(group, self._host, receiver.count_max, at_ms)
         if not spans:
-            if counter.is_more:
-                self._clock.call_soon(self._look_again)
-            return False
+            return self._is_served(counter, False)
         counter.reserve(spans)  # D1
         receiver.chosen_mono = self._clock.mono_ms()
         reading = Reading(self, counter, receiver, spans, keys, is_again=is_again)
         reading.next()
         return True
+
+    def _is_served(self, counter: Counter, served: bool) -> bool:  # noqa: FBT001
+        """Come back soon where nothing was found because the walk was cut short."""
+        if not served and counter.is_more:
+            self._clock.call_soon(self._look_again)
+        return served
 
     def _look_again(self) -> None:
         if not self._closed:
@@ -321,8 +332,7 @@ class Desk:
             receiver.done(self._refusal())
             return
         is_again = is_again or self.settings.is_durable or not self._is_confirmed()
-        self._sequence += 1
-        sequence, term = self._sequence, self.term
+        sequence, term = self.next_sequence(), self.term
         at_ms = self._replica.time.stamp()
         deadline_ms = at_ms + (receiver.lease_ms or self.settings.lease_ms)
         command = Grant(counter.name, sequence, receiver.member, deadline_ms, spans, keys)
@@ -431,6 +441,15 @@ class Desk:
 
     def _refusal(self) -> RaftlineError:
         return NotLeader(self._host.name, self._replica.leader_node)
+
+    def now_ms(self) -> int:
+        """Return log time, as the leader stamps it."""
+        return self._replica.time.stamp()
+
+    def next_sequence(self) -> int:
+        """Return a number for a lease of this term."""
+        self._sequence += 1
+        return self._sequence
 
     @property
     def host(self) -> "PartitionHost":

@@ -52,6 +52,7 @@ from raftline.node.partition import PartitionHost
 from raftline.node.peers import Peers
 from raftline.node.pieces import Pieces
 from raftline.node.ports import Clock, Lane, Rng
+from raftline.node.query_leases import QueryLeases
 from raftline.node.questions import Questions
 from raftline.node.recovery import Recovery
 from raftline.node.remote import Remote
@@ -266,6 +267,7 @@ class Node(NodeCalls):
         self.waiting = WaitingMessages(self)
         self.staging = StagedWrites(self)
         self.log_questions = LogQuestions(self)
+        QueryLeases(self)
         WorkGroupQuestions(self)
         MessageStates(self)
         self.timelines = Timelines(self)

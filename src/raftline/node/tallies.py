@@ -8,8 +8,23 @@ read by measures.py.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from raftline.machines.delivery.commands import Deliver, Grant, Settle
-from raftline.machines.delivery.outcomes import Granted, Outcome, SettledRanges
+from raftline.machines.delivery.commands import (
+    ACK,
+    REJECT,
+    AckQuery,
+    Deliver,
+    Grant,
+    LeaseQuery,
+    RejectQuery,
+    Settle,
+)
+from raftline.machines.delivery.outcomes import (
+    Granted,
+    Leased,
+    Outcome,
+    QuerySettled,
+    SettledRanges,
+)
 from raftline.model.batch import LENGTH_FROM
 from raftline.model.limits import BATCH_HEADER_BYTES
 from raftline.node.appends import AppendProposal
@@ -62,13 +77,22 @@ class Tally:
                 counts.settled[command.verb] += _length(command.ranges) - lost
                 counts.lost += lost
             elif type(command) is Grant and type(outcome) is Granted:
+                self._granted(command.group, outcome.spans)
+            elif type(command) is LeaseQuery and type(outcome) is Leased:
+                self._granted(command.group, outcome.granted)
+                self.counters.group(self.topic, command.group).settled[ACK] += _spans(outcome.acked)
+            elif type(outcome) is QuerySettled and isinstance(command, AckQuery | RejectQuery):
+                verb = ACK if type(command) is AckQuery else REJECT
                 counts = self.counters.group(self.topic, command.group)
-                spans = outcome.spans
-                for at in range(0, len(spans), 4):
-                    count = spans[at + 1] - spans[at]
-                    counts.delivered += count
-                    if spans[at + 2] > 1:
-                        counts.redelivered += count
+                counts.settled[verb] += outcome.count
+
+    def _granted(self, group: str, spans: Sequence[int]) -> None:
+        counts = self.counters.group(self.topic, group)
+        for at in range(0, len(spans), 4):
+            count = spans[at + 1] - spans[at]
+            counts.delivered += count
+            if spans[at + 2] > 1:
+                counts.redelivered += count
 
     def settled(self, proposal: DeliverProposal) -> None:
         """An entry was applied: note how long its settles took."""
@@ -112,6 +136,10 @@ def count_messages(buffers: Sequence[Buffer]) -> int:
 
 def _offset_of(batch: Buffer) -> int:
     return int.from_bytes(batch[:8], "big")
+
+
+def _spans(spans: Sequence[int]) -> int:
+    return sum(spans[1::4]) - sum(spans[::4])
 
 
 def _length(ranges: Sequence[int]) -> int:

@@ -10,6 +10,7 @@ from raftline.machines.delivery.commands import Command, DropGroup, OpenGroup, R
 from raftline.machines.delivery.rows import DEAD, DYING, LEASED, READY, RESTING, STATES
 from raftline.model.errors import InvalidArgument, UnknownGroup
 from raftline.node.partition import PartitionHost
+from raftline.node.query_leases import queries_of
 from raftline.node.questions import Arguments, Done, answering
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class WorkGroupQuestions:
         done(
             {
                 **_summary(host, group),
+                "queries": queries_of(group),
                 "policy": {
                     "max_retries": policy.max_retries,
                     "backoff_ms": policy.backoff_ms,

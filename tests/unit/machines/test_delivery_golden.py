@@ -18,6 +18,10 @@ COMMANDS: list[c.Command] = [
     c.Forget("workers", [4, 5, 70_000, 70_001]),
     c.Reset("workers", c.START_NEXT),
     c.DropGroup("workers"),
+    c.LeaseQuery("workers", "q1", 7, 12, 31_000, [0, 10, 1, 0, 12, 13, 2, 1], [5, 0, 2**63 - 1]),
+    c.AckQuery("workers", "q1", 7),
+    c.RejectQuery("workers", "q1", 7, [4, 5, 70_000, 70_001], "bad total"),
+    c.ReleaseQuery("workers", "q1"),
 ]
 ENTRIES = {type(command).__name__: [command] for command in COMMANDS} | {
     "tick": [],

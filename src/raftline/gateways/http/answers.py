@@ -356,6 +356,42 @@ class PublishedAnswer(msgspec.Struct):
     already: bool
 
 
+class LeasedAnswer(msgspec.Struct):
+    """What a query holds under its number, as ranges of offsets, and what of that is lost."""
+
+    n: int
+    ranges: list[tuple[int, int]]
+    lost: list[tuple[int, int]]
+    count: int
+
+
+class HeldAnswer(msgspec.Struct):
+    """The number a query stands at (-1: none is known), and what it holds under it."""
+
+    n: int
+    ranges: list[tuple[int, int]]
+    lost: list[tuple[int, int]]
+    acked: bool
+
+
+class AckedAnswer(msgspec.Struct):
+    """How many messages were acked."""
+
+    acked: int
+
+
+class RejectedAnswer(msgspec.Struct):
+    """How many messages are given up on."""
+
+    rejected: int
+
+
+class ReleasedAnswer(msgspec.Struct):
+    """How many messages were given back."""
+
+    released: int
+
+
 class DroppedAnswer(msgspec.Struct):
     """How many staged chunks are gone."""
 

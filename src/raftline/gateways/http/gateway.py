@@ -16,6 +16,7 @@ from raftline.gateways.http.messages import MessageRoutes
 from raftline.gateways.http.metrics import MetricRoutes
 from raftline.gateways.http.openapi import OpenApiRoutes
 from raftline.gateways.http.pipeline import PipelineRoutes
+from raftline.gateways.http.query_leases import QueryLeaseRoutes
 from raftline.gateways.http.routes import Router
 from raftline.gateways.http.scheduled import ScheduledRoutes
 from raftline.gateways.http.server import HttpServer
@@ -59,6 +60,7 @@ class HttpGateway:
         DeadLetterRoutes(calls).add_to(router)
         ScheduledRoutes(calls).add_to(router)
         PipelineRoutes(calls).add_to(router)
+        QueryLeaseRoutes(calls).add_to(router)
         TraceRoutes(calls).add_to(router)
         GroupRoutes(clock, calls, reply_bytes_max=limits.reply_bytes_max).add_to(router)
         TopicRoutes(calls, finder).add_to(router)

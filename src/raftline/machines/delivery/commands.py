@@ -109,7 +109,58 @@ class DropGroup(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     group: str
 
 
-Command = Settle | Grant | OpenGroup | Buried | Revive | Forget | Reset | DropGroup
+class LeaseQuery(msgspec.Struct, frozen=True, array_like=True, tag="ql"):
+    """Lease the messages of number n to a query, or those it has again (query_leases.py)."""
+
+    group: str
+    query: str
+    n: int
+    sequence: int
+    deadline_ms: int
+    spans: list[int]
+    keys: list[int] | None = None
+
+
+class AckQuery(msgspec.Struct, frozen=True, array_like=True, tag="qa"):
+    """Ack what a query holds under number n, or a lower one."""
+
+    group: str
+    query: str
+    n: int
+
+
+class RejectQuery(msgspec.Struct, frozen=True, array_like=True, tag="qj"):
+    """Give up on messages that a query holds under number n."""
+
+    group: str
+    query: str
+    n: int
+    ranges: list[int]
+    reason: str = ""
+
+
+class ReleaseQuery(msgspec.Struct, frozen=True, array_like=True, tag="qr"):
+    """Give back what a query holds, and forget it."""
+
+    group: str
+    query: str
+
+
+QueryCommand = LeaseQuery | AckQuery | RejectQuery | ReleaseQuery
+Command = (
+    Settle
+    | Grant
+    | OpenGroup
+    | Buried
+    | Revive
+    | Forget
+    | Reset
+    | DropGroup
+    | LeaseQuery
+    | AckQuery
+    | RejectQuery
+    | ReleaseQuery
+)
 
 
 class Deliver(msgspec.Struct, frozen=True, array_like=True):

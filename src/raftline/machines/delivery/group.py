@@ -2,7 +2,8 @@
 
 State
     ``floor`` and ``settled`` (done with), ``rows`` (something is known, rows.py), ``policy``,
-    ``base_generation``, the highest generation given, texts that rows name by number.
+    ``base_generation``, the highest generation given, texts that rows name by number, and what
+    queries hold (query_leases.py).
     Derived from the rows and not part of a snapshot: ``counts`` by state, ``ready`` (offsets whose
     row is READY), ``keys`` (held by rows of an ordered group), timers.
 
@@ -18,6 +19,7 @@ Costs: a lease or a settle of one range about 15 us, whatever the group holds; 6
 """
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from raftline.machines.delivery.commands import Policy
 from raftline.machines.delivery.rows import (
@@ -46,6 +48,9 @@ from raftline.model.limits import DELIVERY_ERRORS_MAX, DELIVERY_MEMBERS_MAX
 from raftline.model.range_set import RangeSet
 from raftline.model.range_table import RangeTable, Row
 
+if TYPE_CHECKING:
+    from raftline.machines.delivery.queries import QueryLease
+
 Piece = tuple[int, int, Row | None, int]
 """start, end, row (None: fresh), end of the whole row: a part of a range that is all alike"""
 
@@ -65,6 +70,7 @@ class WorkGroup:
         "members",
         "name",
         "policy",
+        "queries",
         "ready",
         "returned",
         "rows",
@@ -87,6 +93,7 @@ class WorkGroup:
         self.keys: set[int] = set()
         self.members = Texts(DELIVERY_MEMBERS_MAX)
         self.errors = Texts(DELIVERY_ERRORS_MAX)
+        self.queries: dict[str, QueryLease] = {}
         self.timers = Timers()
         self.expired = 0  # leases that ran out while this process looked; no part of the state
         self.returned: list[tuple[int, int]] = []  # ranges that became READY; whoever asks clears
@@ -205,6 +212,8 @@ class WorkGroup:
         self.counts = [0, 0, 0, 0, 0, 0]
         self.returned.clear()
         self.freed.clear()
+        for query in self.queries.values():
+            query.reset()
         self.floor = offset
         self.generation_max += 1
         self.base_generation = self.generation_max
@@ -245,6 +254,8 @@ class WorkGroup:
             check_row(row)
             assert not row[KEY] or high == low + 1  # G3
             assert generation_of(row) <= self.generation_max
+        for query in self.queries.values():
+            query.check()
         self._check_derived()
 
     def _check_derived(self) -> None:

@@ -25,14 +25,19 @@ from raftline.machines.delivery.commands import (
     EXTEND,
     START_FIRST,
     START_NEXT,
+    AckQuery,
     Buried,
     Command,
     Deliver,
     DropGroup,
     Forget,
     Grant,
+    LeaseQuery,
     OpenGroup,
     Policy,
+    QueryCommand,
+    RejectQuery,
+    ReleaseQuery,
     Reset,
     Revive,
     Settle,
@@ -42,6 +47,12 @@ from raftline.machines.delivery.leases import grant, settle
 from raftline.machines.delivery.letters import bury, forget, revive
 from raftline.machines.delivery.outbox import Outbox
 from raftline.machines.delivery.outcomes import Done, Granted, Opened, Outcome, SettledRanges
+from raftline.machines.delivery.query_leases import (
+    ack_query,
+    lease_query,
+    reject_query,
+    release_query,
+)
 from raftline.machines.delivery.retries import expire
 from raftline.machines.delivery.rows import (
     DYING,
@@ -53,13 +64,15 @@ from raftline.machines.delivery.rows import (
 )
 from raftline.machines.delivery.snapshots import freeze_delivery, restore_delivery
 from raftline.machines.machine import Refused, refused
-from raftline.model.errors import InvalidArgument, OverLimit, UnknownGroup
+from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError, UnknownGroup
 from raftline.model.limits import (
     BACKOFF_MS_MAX,
     EXPIRE_ROWS_MAX,
     GROUP_NAME_CHARS_MAX,
     OFFSET_MAX,
+    QUERY_NAME_CHARS_MAX,
     RETRIES_MAX,
+    SETTLE_ROWS_MAX,
     WORK_GROUPS_MAX,
 )
 
@@ -194,6 +207,8 @@ class DeliveryMachine:
             case Reset():
                 group.reset(_resolve(command.offset, log_start, next_offset))
                 return Done(next_offset - group.floor)
+            case LeaseQuery() | AckQuery() | RejectQuery() | ReleaseQuery():
+                return self._query(term, group, command, next_offset)
             case DropGroup():
                 del self.groups[group.name]
                 self.generation_next = max(self.generation_next, group.generation_max + 1)  # D4
@@ -208,6 +223,27 @@ class DeliveryMachine:
         if not 0 <= command.verb <= EXTEND or len(command.ranges) % 2:
             return _malformed(command)
         return SettledRanges(settle(group, self.outbox, command, self.at_ms, next_offset))
+
+    def _query(
+        self, term: int, group: WorkGroup, command: QueryCommand, next_offset: int
+    ) -> Outcome:
+        if not 0 < len(command.query) <= QUERY_NAME_CHARS_MAX:
+            return _malformed(command)
+        match command:
+            case LeaseQuery():
+                lease = lease_of(term, command.sequence)
+                if lease <= 0 or command.n < 0 or not _is_sound(command):
+                    return _malformed(command)
+                found = lease_query(group, command, lease, self.at_ms, next_offset)
+            case AckQuery():
+                found = ack_query(group, command, self.at_ms)
+            case RejectQuery():
+                if len(command.ranges) % 2 or len(command.ranges) > 2 * SETTLE_ROWS_MAX:
+                    return _malformed(command)
+                found = reject_query(group, self.outbox, command, self.at_ms)
+            case ReleaseQuery():
+                found = release_query(group, command, self.at_ms)
+        return refused(found) if isinstance(found, RaftlineError) else found
 
     def _open(self, command: OpenGroup, log_start: int, next_offset: int) -> Outcome:
         name, policy = command.group, command.policy
@@ -247,7 +283,7 @@ def _is_possible(policy: Policy) -> bool:
     )
 
 
-def _is_sound(command: Grant) -> bool:
+def _is_sound(command: Grant | LeaseQuery) -> bool:
     """Say whether spans are fours, and keys as many as messages and as wide as a column."""
     spans, keys = command.spans, command.keys
     if len(spans) % 4 or max(spans, default=0) > OFFSET_MAX or min(spans, default=0) < 0:

@@ -33,4 +33,31 @@ class Done(msgspec.Struct, frozen=True):
     stopped: int = -1
 
 
-Outcome = SettledRanges | Granted | Opened | Done | Refused
+class Leased(msgspec.Struct, frozen=True):
+    """What a query holds under number n, what of that is lost, and what changed.
+
+    ``ranges`` and ``lost`` are flat pairs in order; ``granted`` and ``acked`` flat fours (start,
+    end, attempt, generation); ``before``: the sequence of the lease that was acked, if one was.
+    """
+
+    n: int
+    ranges: list[int]
+    lost: list[int]
+    granted: list[int]
+    acked: list[int]
+    before: list[int]
+
+
+class QuerySettled(msgspec.Struct, frozen=True):
+    """Messages that a query acked or rejected, as flat fours, and the sequence of their lease."""
+
+    sequence: int
+    spans: list[int]
+
+    @property
+    def count(self) -> int:
+        """Return how many messages that are."""
+        return sum(self.spans[1::4]) - sum(self.spans[::4])
+
+
+Outcome = SettledRanges | Granted | Opened | Done | Leased | QuerySettled | Refused

@@ -17,6 +17,7 @@ import msgspec
 from raftline.machines.delivery.commands import Policy
 from raftline.machines.delivery.group import WorkGroup
 from raftline.machines.delivery.outbox import Outbox, OutboxState
+from raftline.machines.delivery.queries import QueryLeaseState, query_state, restored
 from raftline.machines.delivery.rows import COLUMNS
 from raftline.machines.delivery.texts import TextState
 from raftline.model.errors import NewerFormat
@@ -38,6 +39,7 @@ class GroupState(msgspec.Struct, array_like=True):
     errors: TextState
     rows: int  # in its tables
     settled: int
+    queries: list[QueryLeaseState] = []
 
 
 class DeliveryState(msgspec.Struct, array_like=True):
@@ -108,6 +110,7 @@ def _head(group: WorkGroup) -> GroupState:
         group.errors.state(),
         len(group.rows),
         len(group.settled),
+        [query_state(name, query) for name, query in group.queries.items()],
     )
 
 
@@ -118,6 +121,7 @@ def _group(head: GroupState, rows: memoryview, settled: memoryview) -> WorkGroup
     group.errors.restore(head.errors)
     group.rows.restore(rows)
     group.settled.restore(settled)
+    group.queries = {state.query: restored(state) for state in head.queries}
     group.index()
     return group
 

@@ -13,16 +13,29 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from raftline.machines.delivery.commands import (
+    ACK,
+    REJECT,
+    AckQuery,
     Command,
     Deliver,
     Forget,
     Grant,
+    LeaseQuery,
+    RejectQuery,
     Reset,
     Revive,
     Settle,
 )
 from raftline.machines.delivery.outbox import Dying
-from raftline.machines.delivery.outcomes import Done, Granted, Outcome, SettledRanges
+from raftline.machines.delivery.outcomes import (
+    Done,
+    Granted,
+    Leased,
+    Outcome,
+    QuerySettled,
+    SettledRanges,
+)
+from raftline.machines.delivery.query_leases import MEMBER
 from raftline.machines.partition.parts import Freeze
 from raftline.machines.partition.waiting import Cancelled, Moved, Released, Scheduled
 from raftline.model.intervals import IntervalSet
@@ -76,6 +89,9 @@ class Trace:
             return None
         events: list[Event] = []
         for command, outcome in zip(entry.commands, outcomes, strict=True):
+            if isinstance(outcome, Leased | QuerySettled):
+                events += _query_events(command, outcome)
+                continue
             event = _event(command, outcome)
             if event is not None:
                 events.append(event)
@@ -154,6 +170,36 @@ def _event(command: Command, outcome: Outcome) -> Event | None:
             return Replayed(command.group, command.offset)
         case _:
             return None
+
+
+def _query_events(command: Command, outcome: Leased | QuerySettled) -> list[Event]:
+    """Return what a query's lease, ack or reject leaves in the trace."""
+    events: list[Event] = []
+    if isinstance(outcome, QuerySettled):
+        if isinstance(command, AckQuery):
+            events += _ended_spans(command.group, ACK, outcome.sequence, outcome.spans)
+        elif isinstance(command, RejectQuery):
+            reason = command.reason
+            events += _ended_spans(command.group, REJECT, outcome.sequence, outcome.spans, reason)
+    elif isinstance(command, LeaseQuery):
+        if outcome.acked:
+            events += _ended_spans(command.group, ACK, outcome.before[0], outcome.acked)
+        if outcome.granted:
+            member, spans = f"{MEMBER}{command.query}", outcome.granted
+            events.append(
+                Given(command.group, member, command.sequence, command.deadline_ms, spans)
+            )
+    return events
+
+
+def _ended_spans(
+    group: str, verb: int, sequence: int, spans: list[int], reason: str = ""
+) -> list[Event]:
+    """Return one event for each attempt."""
+    by_attempt: dict[int, list[int]] = {}
+    for at in range(0, len(spans), 4):
+        by_attempt.setdefault(spans[at + 2], []).extend(spans[at : at + 2])
+    return [Ended(group, verb, sequence, a, ranges, reason) for a, ranges in by_attempt.items()]
 
 
 def waiting_events(events: Iterable[object], due_of: Callable[[int], int]) -> list[Event]:
