@@ -11,6 +11,7 @@ from raftline.gateways.http.fields import Int
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
 from raftline.gateways.ports import Calls
+from raftline.gateways.trace_topics import topics_named
 from raftline.model.calls import NodeRow, Verified
 from raftline.node.ports import Clock
 
@@ -130,8 +131,10 @@ class ClusterRoutes:
     def shards(self, exchange: Exchange, request: Request) -> None:
         """Show who leads and who holds each partition (``?topics=a,b``: of these topics)."""
         wanted = request.query.get("topics")
-        names = None if wanted is None else wanted.split(",")
         catalog = self._calls.catalog()
+        topics = catalog.topics
+        if wanted is not None:
+            topics = topics_named(topics, wanted.split(","))
         shards = [
             {
                 "topic": topic.name,
@@ -140,8 +143,7 @@ class ClusterRoutes:
                 "leader": row.leader,
                 "replicas": row.replicas,
             }
-            for topic in catalog.topics
-            if names is None or topic.name in names
+            for topic in topics
             for row in topic.partitions
         ]
         leader = self._calls.status().catalog_leader
@@ -155,8 +157,7 @@ class ClusterRoutes:
                 "Brokers": [brokers[node] for node in row.replicas if node in brokers],
                 "Leader": brokers.get(row.leader),
             }
-            for topic in catalog.topics
-            if names is None or topic.name in names
+            for topic in topics
             for row in topic.partitions
         }
         exchange.json(

@@ -17,9 +17,9 @@ from raftline.gateways.http.fields import Int
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.ports import Calls
 from raftline.gateways.topic_finder import TopicFinder
+from raftline.gateways.trace_topics import topics_named
 from raftline.model.calls import TopicRow
 from raftline.model.errors import InvalidArgument, UnknownTopic
-from raftline.model.names import traced_topic
 from raftline.model.settings import check_settings, effective
 
 Setting = str | Int | bool
@@ -171,15 +171,10 @@ class TopicRoutes:
         self._calls.command("producer.new", {}, request.timeout_ms, exchange.then(exchange.json))
 
     def _row(self, name: str) -> TopicRow:
-        source, traced = traced_topic(name), None
-        for row in self._calls.catalog().topics:
-            if row.name == name:
-                return row
-            if row.name == source:
-                traced = msgspec.structs.replace(row, name=name)  # its trace reads like a topic
-        if traced is None:
+        found = topics_named(self._calls.catalog().topics, (name,))
+        if not found:
             raise UnknownTopic(name)
-        return traced
+        return found[0]
 
 
 def _one_of(names: tuple[str, str], first: int | None, second: int | None) -> int | None:
