@@ -31,9 +31,12 @@ _OF_OURS: dict[type[RaftlineError], int] = {
 
 def code_of(error: RaftlineError) -> int:
     """Return the exit code of ``error``, from the one table of errors."""
-    from raftline.gateways.error_table import row_of
+    from raftline.gateways.error_table import ERROR_TABLE, row_of
 
-    return _OF_OURS.get(type(error)) or row_of(error).exit
+    kind = type(error)
+    if kind not in ERROR_TABLE:  # of this side: as its family
+        kind = next((base for base in kind.__mro__ if base in _OF_OURS), kind)
+    return _OF_OURS.get(kind) or row_of(error).exit
 
 
 def complain(message: str, hint: str = "") -> None:

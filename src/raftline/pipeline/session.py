@@ -8,6 +8,7 @@ Java's own output goes to a file, not to the terminal; if Spark does not start, 
 """
 
 import importlib
+import logging
 import os
 import sys
 import tempfile
@@ -27,6 +28,7 @@ LOCAL = "local[*]"
 LOOPBACK = "127.0.0.1"
 SHUFFLE_PARTITIONS_LOCAL = "4"
 LOG_LINES = 15
+_TALKATIVE = "SQLQueryContextLogger"
 _QUIET_LOGS = """rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -68,6 +70,7 @@ def open_session(
     require_spark()
     from pyspark.sql import SparkSession
 
+    logging.getLogger(_TALKATIVE).setLevel(logging.CRITICAL)  # errors are raised as well
     session = SparkSession.getActiveSession()
     if session is None:
         session = _start(job, master, dict(conf or {}))
@@ -176,6 +179,12 @@ def _gist(said: list[str], error: BaseException) -> str:
 
 
 def _register(session: "SparkSession") -> None:
-    source: Any = importlib.import_module("raftline.spark")
-    if hasattr(source, "register"):
-        source.register(session)
+    from pyspark.errors import AnalysisException
+
+    from raftline.spark import register
+
+    try:
+        register(session)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
