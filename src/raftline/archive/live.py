@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from raftline.archive.columns import to_arrow  # pyright: ignore[reportUnknownVariableType]
+from raftline.archive.unreadable import to_arrow_anyhow
 from raftline.client import clock
 from raftline.client.caller import Caller, parse_servers
 from raftline.client.core.ports import BATCH
@@ -122,7 +122,8 @@ class LiveLog:
     def read_arrow(self, piece: LogRange) -> Iterator[Any]:
         """Yield the messages of a range as Arrow record batches, in order."""
         for batches in self.read(piece):
-            yield from to_arrow(batches, piece.topic, piece.partition, piece.start, piece.end)
+            place_of = (piece.topic, piece.partition, piece.start, piece.end)
+            yield from to_arrow_anyhow(batches, *place_of)
 
     def message_bytes(self, topic: str, partition: int, offset: int) -> float:
         """Return the stored size of a message about there; 1 where there is none."""

@@ -91,7 +91,7 @@ class Archive:
             return []
         folder = partition_folder(self.root, topic, partition)
         return [
-            _cut(folder, topic, partition, file, start, end)
+            slice_of(folder, topic, partition, file, start, end)
             for file in found.files
             if file.end > start
             and (end is None or file.start < end)
@@ -115,6 +115,28 @@ class Archive:
         window = {"from_ms": from_ms, "to_ms": to_ms}
         for piece in self.slices(topic, partition, start=start, end=end, **window):
             yield from read_slice(piece, columns=columns, rows_max=rows_max, **window)
+
+
+def slice_of(
+    folder: Path,
+    topic: str,
+    partition: int,
+    file: ArchiveFile,
+    start: int = 0,
+    end: int | None = None,
+) -> FileSlice:
+    """Return a file in the folder of its partition, cut to [start, end)."""
+    return FileSlice(
+        path=str(folder / file.path),
+        topic=topic,
+        partition=partition,
+        start=max(start, file.start),
+        end=file.end if end is None else min(end, file.end),
+        count=file.count,
+        bytes=file.bytes,
+        time_min_ms=file.time_min_ms,
+        time_max_ms=file.time_max_ms,
+    )
 
 
 def read_slice(
@@ -152,22 +174,6 @@ def read_slice(
                     yield rows if columns is None else rows.select(list(columns))
         except (OSError, pa.ArrowException) as error:
             raise _damaged(where, piece.path, error) from error
-
-
-def _cut(
-    folder: Path, topic: str, partition: int, file: ArchiveFile, start: int, end: int | None
-) -> FileSlice:
-    return FileSlice(
-        path=str(folder / file.path),
-        topic=topic,
-        partition=partition,
-        start=max(start, file.start),
-        end=file.end if end is None else min(end, file.end),
-        count=file.count,
-        bytes=file.bytes,
-        time_min_ms=file.time_min_ms,
-        time_max_ms=file.time_max_ms,
-    )
 
 
 def _groups(file: Any, piece: FileSlice) -> list[int]:

@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from raftline.archive.columns import to_arrow  # pyright: ignore[reportUnknownVariableType]
 from raftline.archive.live import LiveLog, LogRange, next_offset
 from raftline.archive.manifest import Manifest
 from raftline.archive.reader import Archive
+from raftline.archive.unreadable import to_arrow_anyhow
 from raftline.model.errors import Conflict, OffsetOutOfRange
 from raftline.model.names import place
 
@@ -86,10 +86,10 @@ class Replay:
         if wanted.from_ms is not None:
             start = max(start, self._log.offset_at(topic, partition, wanted.from_ms))
         for batches in self._log.read(LogRange(topic, partition, start, end)):
-            rows = to_arrow(
-                batches, topic, partition, start, end, from_ms=wanted.from_ms, to_ms=wanted.to_ms
+            rows = to_arrow_anyhow(
+                batches, topic, partition, start, end, wanted.from_ms, wanted.to_ms
             )
-            yield next_offset(batches), rows
+            yield next_offset(batches), list(rows)
 
     def _archived(self, wanted: Stretch, start: int, end: int) -> Iterator[Any]:
         if self._archive is None:

@@ -64,9 +64,43 @@ def restore(context: typer.Context) -> None:
     raise _later("restore")
 
 
-def optimize(context: typer.Context) -> None:
-    """Merge small files of the archive."""
-    raise _later("optimize")
+def optimize(
+    context: typer.Context,
+    topics: Annotated[
+        list[str] | None, typer.Argument(help="topics (all that the directory holds)")
+    ] = None,
+    directory: Dir = "",
+    grace: Annotated[
+        str, typer.Option(help="how long files stay for readers after they were replaced")
+    ] = "1h",
+    file_size: Annotated[str, typer.Option(help="size of a merged file, about")] = "256MiB",
+    servers: Servers = "",
+    master: Master = "local[*]",
+    conf: Conf = None,
+) -> None:
+    """Merge small files of the archive into large ones; remove what was replaced.
+
+    Readers are not disturbed: files stay for the grace period after they were replaced.
+
+    For example:
+
+      raftline pipeline optimize --dir /data/archive
+      raftline pipeline optimize orders --grace 24h
+    """
+    grace_ms = words.duration_ms(grace, "--grace") or 0
+    file_bytes = words.size_bytes(file_size, "--file-size")
+    with pipeline_job(context, "optimize", servers, master, conf) as job:
+        from raftline.pipeline import optimize as module
+
+        summary = module.run(
+            job,
+            topics=topics or [],
+            directory=directory,
+            directory_default=archive_dir_default(),
+            grace_ms=grace_ms,
+            file_bytes=file_bytes,
+        )
+        finish(context, job, summary)
 
 
 def _later(name: str) -> InvalidArgument:

@@ -7,7 +7,7 @@ import typer
 
 from raftline.cli.times import parse_time_ms
 from raftline.client import clock
-from raftline.config.quantities import parse_duration_ms
+from raftline.config.quantities import parse_bytes, parse_duration_ms
 
 T = TypeVar("T")
 
@@ -20,6 +20,14 @@ def moment_ms(text: str, flag: str) -> int | None:
 def duration_ms(text: str, flag: str) -> int | None:
     """Return milliseconds of ``30s``; None of nothing."""
     return _read(parse_duration_ms, text, flag)
+
+
+def size_bytes(text: str, flag: str) -> int:
+    """Return bytes of ``64MiB``, at least one."""
+    found = _read(parse_bytes, text, flag)
+    if not found or found < 1:
+        raise typer.BadParameter(f"{text!r} is too small", param_hint=flag)
+    return found
 
 
 def priority(text: str) -> int | str | None:

@@ -15,7 +15,7 @@ import msgspec
 
 from raftline.archive import manifest as manifests
 from raftline.archive.layout import partition_folder
-from raftline.archive.manifest import ArchiveFile, Gap, Manifest
+from raftline.archive.manifest import ArchiveFile, Gap, Manifest, ManifestMoved
 from raftline.client import clock
 from raftline.model.errors import Conflict
 from raftline.model.names import place
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 RANGE_BYTES = 192 << 20  # of stored batches in one task, about
 RANGE_MESSAGES_MIN, RANGE_MESSAGES_MAX = 1_000, 1_000_000
+COMMITS_MAX = 10
 TOO_LATE = "removed from the log before it was archived"
 EMPTY = "holds no messages"
 
@@ -153,20 +154,47 @@ class Part:
             self._gaps = [Gap(manifest.end, bounds.log_start, TOO_LATE)]
 
     def _commit(self, files: Sequence[ArchiveFile], gaps: Sequence[Gap]) -> None:
+        """Append to the manifest. One that was only optimized meanwhile is as good."""
+        self._check_there(files)
+        reached = self.archived_end
+        for _ in range(COMMITS_MAX):
+            try:
+                self._manifest = manifests.commit(self.target.root, self._after(files, gaps))
+            except ManifestMoved:
+                target = self.target
+                self._manifest = manifests.load(target.root, target.topic, self.partition)
+                if self.archived_end != reached:
+                    raise
+            else:
+                self._gaps = []
+                return
+        raise ManifestMoved(self.name, self._manifest.version if self._manifest else 0)
+
+    def _after(self, files: Sequence[ArchiveFile], gaps: Sequence[Gap]) -> Manifest:
         before, target = self._manifest, self.target
         if before is None:
             before = Manifest(
                 topic=target.topic, topic_id=target.topic_id, partition=self.partition
             )
-        after = msgspec.structs.replace(
+        return msgspec.structs.replace(
             before,
             version=before.version + 1,
             written_ms=clock.wall_ms(),
             files=(*before.files, *files),
             gaps=(*before.gaps, *gaps),
         )
-        self._manifest = manifests.commit(target.root, after)
-        self._gaps = []
+
+    def _check_there(self, files: Sequence[ArchiveFile]) -> None:
+        """Refuse to name files that are not there: workers wrote them elsewhere, or they went."""
+        folder = partition_folder(self.target.root, self.target.topic, self.partition)
+        for file in files:
+            path = folder / file.path
+            if not path.exists() or path.stat().st_size != file.bytes:
+                raise Conflict(
+                    f"{path} was written and is not here",
+                    "the archive must be one directory that the driver and every worker of Spark"
+                    " share",
+                )
 
     def _remove(self, unused: Sequence[Written]) -> None:
         folder = partition_folder(self.target.root, self.target.topic, self.partition)
