@@ -1,4 +1,4 @@
-"""Every example of the guide on Python runs as it stands, one after the other."""
+"""Every Python example of the documents runs as it stands, one after the other."""
 
 import re
 from pathlib import Path
@@ -7,27 +7,41 @@ import pytest
 
 from tests.cluster.conftest import MakeRig
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "python.md"
+DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_the_examples_of_the_guide_run(
-    make_rig: MakeRig, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("page", "blocks_min", "expected"),
+    [
+        (
+            "guides/python.md",
+            8,
+            ("orders.", "one book", "dear reader", "dear user@example.com", "done 1"),
+        ),
+        ("coming-from/sqs.md", 1, ("sending a parcel",)),
+        ("coming-from/celery.md", 1, ("done after 2 tries",)),
+    ],
+)
+def test_the_examples_of_a_page_run(
+    make_rig: MakeRig,
+    capsys: pytest.CaptureFixture[str],
+    page: str,
+    blocks_min: int,
+    expected: tuple[str, ...],
 ) -> None:
     rig = make_rig(nodes=1)
-    text = GUIDE.read_text()
+    text = (DOCS / page).read_text()
     node = rig.node(rig.names[0])
-    server = node.http
     space: dict[str, object] = {"__name__": "guide"}
     blocks = list(BLOCK.finditer(text))
-    assert len(blocks) >= 8
+    assert len(blocks) >= blocks_min
     for block in blocks:
-        # Blank lines in front, so that an error names the line of the guide.
+        # Blank lines in front, so that an error names the line of the page.
         lines = "\n" * text.count("\n", 0, block.start(1))
-        code = block[1].replace("http://127.0.0.1:8080", server)
+        code = block[1].replace("http://127.0.0.1:8080", node.http)
         code = code.replace("grpc://127.0.0.1:9000", f"grpc://{node.grpc}")
-        exec(compile(lines + code, str(GUIDE), "exec"), space)
+        exec(compile(lines + code, page, "exec"), space)
     said = capsys.readouterr().out
-    for words in ("orders.", "one book", "dear reader", "dear user@example.com"):
+    for words in expected:
         assert words in said, said
-    assert "done 1" in said
