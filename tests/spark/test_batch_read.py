@@ -1,4 +1,4 @@
-"""Batch reads of live topics in Spark."""
+"""Batch reads of live topics."""
 
 import datetime as dt
 import random
@@ -6,12 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyspark.sql import datasource as filters
 
+import raftline
 from raftline.client.caller import Caller
 from raftline.client.line import Line
 from raftline.model.batch import COMPRESSIONS
 from raftline.model.records import seal_batch
+from raftline.spark.filters import Wanted, push
 from tests.cluster.rig import Rig
+from tests.spark import direct
 from tests.spark.conftest import post_batch, publish, servers_of
 
 pytestmark = pytest.mark.spark
@@ -54,31 +58,24 @@ def test_columns_say_what_was_sent(spark: Any, servers: str, line: Line, topic: 
     assert (bytes(third.key), bytes(third.value)) == (b"", b"")
 
 
-@pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_batches_of_every_compression_are_read(
-    spark: Any, servers: str, line: Line, topic: str, compression: str
+def test_batches_of_every_compression_and_large_messages_are_read(
+    spark: Any, servers: str, line: Line, topic: str
 ):
     line.topics.create(topic, partitions=1)
     rng = random.Random(7)
-    sent = [(None, rng.randbytes(rng.randrange(300)), [], DAY_MS + n) for n in range(1000)]
-    post_batch(servers, topic, 0, seal_batch(sent, compression=compression))
+    sent = [(None, rng.randbytes(rng.randrange(300)), [], DAY_MS + n) for n in range(500)]
+    for compression in COMPRESSIONS:
+        post_batch(servers, topic, 0, seal_batch(sent, compression=compression))
+    large = b"".join(b"%032d" % n for n in range(10_000_000 // 32))
+    post_batch(servers, topic, 0, seal_batch([(None, large, [], DAY_MS)], compression="zstd"))
     rows = read(spark, servers, topic).orderBy("offset").collect()
-    assert [bytes(row.value) for row in rows] == [value for _, value, _, _ in sent]
+    values = [value for _, value, _, _ in sent]
+    assert [bytes(row.value) for row in rows] == values * len(COMPRESSIONS) + [large]
 
 
 def test_an_empty_topic_has_no_rows(spark: Any, servers: str, line: Line, topic: str):
     line.topics.create(topic, partitions=2)
     assert read(spark, servers, topic).collect() == []
-
-
-def test_messages_of_ten_megabytes_are_read(spark: Any, servers: str, line: Line, topic: str):
-    line.topics.create(topic, partitions=1)
-    large = b"".join(b"%032d" % n for n in range(10_000_000 // 32))
-    sent = [(b"large", large, [], DAY_MS), (None, b"small", [], DAY_MS)]
-    post_batch(servers, topic, 0, seal_batch(sent, compression="zstd"))
-    first, second = read(spark, servers, topic).orderBy("offset").collect()
-    assert bytes(first.value) == large
-    assert bytes(second.value) == b"small"
 
 
 def test_values_may_be_left_out(spark: Any, servers: str, line: Line, topic: str):
@@ -92,7 +89,7 @@ class TestFilters:
     """Comparisons of partition, offset and timestamp are done by the source, exactly."""
 
     @pytest.fixture
-    def frame(self, spark: Any, servers: str, line: Line, topic: str) -> Any:
+    def sent(self, servers: str, line: Line, topic: str) -> None:
         line.topics.create(topic, partitions=3)
         for partition in range(3):
             for start in range(0, 100, 25):
@@ -100,47 +97,78 @@ class TestFilters:
                     (None, b"x", [], DAY_MS + 1000 * (start + n) + partition) for n in range(25)
                 ]
                 post_batch(servers, topic, partition, seal_batch(batch))
-        return read(spark, servers, topic)
 
     @pytest.mark.parametrize(
         ("condition", "count"),
         [
-            ("partition = 1", 100),
-            ("partition in (0, 2, 7)", 200),
-            ("partition = 1 and partition = 2", 0),
-            ("offset = 3", 3),
-            ("offset >= 10 and offset < 20 and partition = 0", 10),
-            ("offset > 10 and offset <= 20", 30),
-            ("offset < 0", 0),
-            ("offset >= 1000", 0),
+            ("partition in (0, 2, 7) and offset >= 10 and offset < 20", 20),
             ("timestamp >= timestamp_millis(1790000050000)", 150),
-            ("timestamp > timestamp_millis(1790000050000)", 149),
-            ("timestamp < timestamp_millis(1790000050000)", 150),
-            ("timestamp <= timestamp_millis(1790000050001)", 152),
-            ("timestamp = timestamp_millis(1790000050001)", 1),
-            ("timestamp > timestamp_micros(1790000050000500)", 149),
-            ("timestamp = timestamp_micros(1790000050000500)", 0),
-            ("timestamp between timestamp_millis(1790000010000) and now() and offset < 20", 30),
+            ("timestamp <= timestamp_millis(1790000050001) and partition = 1", 51),
         ],
     )
-    def test_they_give_what_spark_would(self, frame: Any, condition: str, count: int):
-        found = frame.where(condition)
+    def test_spark_leaves_them_to_the_source(
+        self, spark: Any, servers: str, topic: str, sent: None, condition: str, count: int
+    ):
+        found = read(spark, servers, topic).where(condition)
         assert found.count() == count
-        assert len(found.collect()) == count
         plan = found._jdf.queryExecution().optimizedPlan().toString()
         assert "Filter" not in plan, plan
 
+    def test_others_are_left_to_spark(self, spark: Any, servers: str, topic: str, sent: None):
+        found = read(spark, servers, topic)
+        assert found.where("(partition = 1 or offset = 3) and key is null").count() == 102
+
     @pytest.mark.parametrize(
-        ("condition", "count"),
+        ("wanted", "count"),
         [
-            ("partition = 1 or offset = 3", 102),
-            ("partition <> 1", 200),
-            ("key is null and offset = 3", 3),
-            ("offset % 2 = 0", 150),
+            ([filters.EqualTo(("partition",), 1)], 100),
+            ([filters.EqualTo(("partition",), 1), filters.EqualTo(("partition",), 2)], 0),
+            ([filters.In(("partition",), (0, 2, 7))], 200),
+            ([filters.EqualTo(("offset",), 3)], 3),
+            ([filters.GreaterThan(("offset",), 10), filters.LessThanOrEqual(("offset",), 20)], 30),
+            ([filters.LessThan(("offset",), 0)], 0),
+            ([filters.GreaterThanOrEqual(("offset",), 1000)], 0),
+            ([filters.IsNotNull(("offset",)), filters.IsNotNull(("timestamp",))], 300),
+        ],
+        ids=str,
+    )
+    def test_of_partitions_and_offsets_are_exact(
+        self, servers: str, topic: str, sent: None, wanted: list[Any], count: int
+    ):
+        assert len(direct.read(servers, topic, wanted)) == count
+
+    @pytest.mark.parametrize(
+        ("kind", "micros", "count"),
+        [
+            (filters.GreaterThan, 50_000_000, 149),
+            (filters.GreaterThanOrEqual, 50_000_000, 150),
+            (filters.GreaterThanOrEqual, 50_000_001, 149),
+            (filters.LessThan, 50_000_000, 150),
+            (filters.LessThan, 50_000_001, 151),
+            (filters.LessThanOrEqual, 50_001_000, 152),
+            (filters.EqualTo, 50_001_000, 1),
+            (filters.EqualTo, 50_000_500, 0),
         ],
     )
-    def test_others_are_left_to_spark(self, frame: Any, condition: str, count: int):
-        assert frame.where(condition).count() == count
+    def test_of_times_are_exact(
+        self, servers: str, topic: str, sent: None, kind: Any, micros: int, count: int
+    ):
+        moment = dt.datetime.fromtimestamp(DAY_MS / 1000, dt.UTC) + dt.timedelta(
+            microseconds=micros
+        )
+        assert len(direct.read(servers, topic, [kind(("timestamp",), moment)])) == count
+
+    def test_what_is_not_ours_is_given_back(self):
+        others = [
+            filters.Not(filters.EqualTo(("partition",), 1)),
+            filters.EqualTo(("key",), b"k"),
+            filters.EqualTo(("partition",), None),
+            filters.StringStartsWith(("topic",), "a"),
+            filters.IsNull(("offset",)),
+        ]
+        wanted = Wanted()
+        assert push(wanted, others) == others
+        assert wanted == Wanted()
 
 
 class TestBounds:
@@ -162,41 +190,60 @@ class TestBounds:
             ({"endingOffsets": '{"0": 10, "1": 20}'}, 30),
             ({"startingTimestamp": DAY_MS + 45_000}, 10),
             ({"endingTimestamp": DAY_MS + 5_000}, 10),
-            ({"startingTimestamp": "2026-09-21T14:14:00Z", "endingTimestamp": "2030-01-01"}, 60),
+            ({"startingTimestamp": "2026-09-21T14:13:30Z", "endingTimestamp": "2030-01-01"}, 80),
             ({"endingOffsets": '{"0": 10, "1": 500}', "failOnDataLoss": "false"}, 60),
         ],
     )
     def test_are_options(
-        self, spark: Any, servers: str, topic: str, sent: None, options: dict[str, Any], count: int
+        self, servers: str, topic: str, sent: None, options: dict[str, Any], count: int
     ):
-        assert read(spark, servers, topic, **options).count() == count
+        assert len(direct.read(servers, topic, **options)) == count
 
-    def test_outside_of_the_log_is_an_error(self, spark: Any, servers: str, topic: str, sent: None):
-        with pytest.raises(Exception, match=rf"{topic}/1@500 is not written yet"):
-            read(spark, servers, topic, endingOffsets='{"0": 10, "1": 500}').count()
+    def test_outside_of_the_log_is_an_error(self, servers: str, topic: str, sent: None):
+        with pytest.raises(raftline.RaftlineError, match=rf"{topic}/1@500 is not written yet"):
+            direct.read(servers, topic, endingOffsets='{"0": 10, "1": 500}')
         with Caller(servers) as caller:
             caller.call("POST", f"/v1/topics/{topic}/partitions/0/trim", {"offset": 30})
-        assert read(spark, servers, topic).count() == 70
+        assert len(direct.read(servers, topic)) == 70
         wanted = {"startingOffsets": '{"0": 10, "1": 0}'}
-        with pytest.raises(Exception, match=rf"{topic}/0@10 is gone, the log begins at 30"):
-            read(spark, servers, topic, **wanted).count()
-        assert read(spark, servers, topic, **wanted, failOnDataLoss="false").count() == 70
+        gone = rf"{topic}/0@10 is gone, the log begins at 30"
+        with pytest.raises(raftline.RaftlineError, match=gone):
+            direct.read(servers, topic, **wanted)
+        assert len(direct.read(servers, topic, **wanted, failOnDataLoss="false")) == 70
+
+    def test_what_retention_takes_while_a_task_reads(self, servers: str, topic: str, sent: None):
+        for loss in ("true", "false"):
+            made = direct.source(servers, topic, offsetsPerSplit=20, failOnDataLoss=loss)
+            reader = made.reader(made.schema())
+            planned = reader.partitions()
+            with Caller(servers) as caller:
+                end = 10 if loss == "true" else 30
+                caller.call("POST", f"/v1/topics/{topic}/partitions/0/trim", {"offset": end})
+            if loss == "true":
+                with pytest.raises(raftline.RaftlineError, match=r"@0 is gone, the log begins at"):
+                    direct.rows_of(reader, planned)
+            else:
+                assert len(direct.rows_of(reader, planned)) == 70
 
 
 def test_a_cluster_is_read_from_leaders_and_copies_while_a_leader_dies(
-    spark: Any, make_rig: Callable[..., Rig]
+    make_rig: Callable[..., Rig],
 ):
     rig = make_rig(nodes=3)
     servers = servers_of(rig)
-    import raftline
-
     with raftline.connect(servers) as line:
         line.topics.create("orders", partitions=3)
         publish(line, "orders", [b"%d" % n for n in range(6000)])
     for source in ("leader", "any"):
-        found = read(spark, servers, "orders", readFrom=source, offsetsPerSplit=500)
-        assert found.select("partition", "offset").distinct().count() == 6000
+        found = direct.read(servers, "orders", readFrom=source, offsetsPerSplit=500)
+        assert len({row["value"] for row in found}) == 6000 == len(found)
+    made = direct.source(servers, "orders", offsetsPerSplit=500)
+    reader = made.reader(made.schema())
+    planned = reader.partitions()
+    half = direct.rows_of(reader, planned[::2])
     rig.kill(rig.leader_of("orders", 1))
+    found = [*half, *direct.rows_of(reader, planned[1::2])]
+    assert len({row["value"] for row in found}) == 6000 == len(found)
     for source in ("leader", "any"):
-        found = read(spark, servers, "orders", readFrom=source, offsetsPerSplit=500)
-        assert found.select("partition", "offset").distinct().count() == 6000
+        found = direct.read(servers, "orders", readFrom=source, offsetsPerSplit=500)
+        assert len({row["value"] for row in found}) == 6000 == len(found)

@@ -51,6 +51,7 @@ SCHEMA = pa.schema(
         ("priority", pa.int32()),
     ]
 )
+NAMES: list[str] = SCHEMA.names
 SCHEMA_WITHOUT_VALUE = SCHEMA.remove(SCHEMA.get_field_index("value"))
 PRIORITY_HEADER = "raftline-priority"
 GROUP_BYTES = 16 * MIB  # opened bytes that become one Arrow batch (at least one batch does)

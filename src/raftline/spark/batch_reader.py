@@ -5,16 +5,27 @@ passes through the driver but the bounds.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from raftline.model.errors import NotFound
+from raftline.model.errors import NotFound, OffsetOutOfRange
 from raftline.model.names import place
+from raftline.spark.archived import (
+    FilesPartition,
+    archived_slices,
+    open_archive,
+    pack_slices,
+    read_slices,
+    widened,
+)
 from raftline.spark.filters import Wanted, push
 from raftline.spark.log import Bounds, Log
 from raftline.spark.options import LATEST, Options
 from raftline.spark.ranges import LogRange, RangePartition, resolve, split
+
+if TYPE_CHECKING:
+    from raftline.archive.reader import Archive, FileSlice
 
 
 class RaftlineReader(DataSourceReader):
@@ -29,34 +40,79 @@ class RaftlineReader(DataSourceReader):
         return push(self.wanted, filters)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the ranges to read."""
+        """Return the ranges to read, archived ones first."""
+        found: list[InputPartition] = []
         with open_log(self.options) as log:
-            ranges = self._plan(log)
-        return [RangePartition([one]) for one in split(ranges, self.options.offsets_per_split)]
+            if self.options.archive:
+                archive = open_archive(self.options, log)
+                live = log.bounds(self.options.topic)
+                bounds = widened(archive, self.options, live)
+                # In the archive nobody looks up offsets by time: the messages are filtered.
+                self.wanted.narrow_times(self.options.starting_ms, self.options.ending_ms)
+                ranges, slices = self._split_archived(archive, self._plan(log, bounds), live)
+                found += pack_slices(slices, self.options.offsets_per_split)
+            else:
+                ranges = self._plan(log, log.bounds(self.options.topic))
+            ranges = self._later(log, ranges)
+        found += [RangePartition([one]) for one in split(ranges, self.options.offsets_per_split)]
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Read a range."""
+        """Read a range, or slices of archived files."""
+        from_ms, to_ms = self.wanted.from_ms, self.wanted.to_ms
+        if isinstance(partition, FilesPartition):
+            return read_slices(self.options, partition.value, from_ms, to_ms)
         # Spark calls with None where there is no partition at all.
         ranges: list[LogRange] = partition.value or []
-        wanted = self.wanted
-        return read_ranges(self.options, ranges, from_ms=wanted.from_ms, to_ms=wanted.to_ms)
+        return read_or_skip(self.options, ranges, from_ms=from_ms, to_ms=to_ms)
 
-    def _plan(self, log: Log) -> list[LogRange]:
+    def _plan(self, log: Log, bounds: list[Bounds]) -> list[LogRange]:
         options, wanted = self.options, self.wanted
-        bounds = log.bounds(options.topic)
-        starts = resolve(log, options, bounds, options.starting, options.starting_ms)
-        ends = resolve(log, options, bounds, options.ending, options.ending_ms)
+        is_live = not options.archive
+        starting_ms = options.starting_ms if is_live else None
+        starts = resolve(log, options, bounds, options.starting, starting_ms)
+        ends = resolve(log, options, bounds, options.ending, options.ending_ms if is_live else None)
         found: list[LogRange] = []
         for one in bounds:
             if not wanted.takes(one.partition):
                 continue
             start = max(self._start(one, starts[one.partition]), wanted.start)
             end = min(self._end(one, ends[one.partition]), wanted.end)
-            if wanted.from_ms is not None and start < end:
-                start = max(start, log.look_up_time(options.topic, one.partition, wanted.from_ms))
             if start < end:
                 found.append(LogRange(one.partition, start, end))
         return found
+
+    def _later(self, log: Log, ranges: list[LogRange]) -> list[LogRange]:
+        """Leave out what is before the first message of the wanted time."""
+        from_ms = self.wanted.from_ms
+        if from_ms is None:
+            return ranges
+        found: list[LogRange] = []
+        for one in ranges:
+            first = log.look_up_time(self.options.topic, one.partition, from_ms)
+            if first < one.end:
+                found.append(LogRange(one.partition, max(one.start, first), one.end))
+        return found
+
+    def _split_archived(
+        self, archive: "Archive", ranges: list[LogRange], bounds: list[Bounds]
+    ) -> "tuple[list[LogRange], list[FileSlice]]":
+        """Return what the log is asked for, and what the archive."""
+        times = (self.wanted.from_ms, self.wanted.to_ms)
+        log_starts = {one.partition: one.log_start for one in bounds}
+        live: list[LogRange] = []
+        files: list[FileSlice] = []
+        for one in ranges:
+            _, meeting = archive.span(self.options.topic, one.partition)
+            meeting = max(one.start, min(meeting, one.end))
+            if one.start < meeting:
+                files += archived_slices(
+                    archive, self.options, one.partition, one.start, meeting, times
+                )
+            begin = max(meeting, log_starts[one.partition])
+            if begin < one.end:
+                live.append(LogRange(one.partition, begin, one.end))
+        return live, files
 
     def _start(self, bounds: Bounds, start: int) -> int:
         if start >= bounds.log_start:
@@ -97,27 +153,45 @@ def open_log(options: Options) -> Log:
     )
 
 
-def read_ranges(
+def read_or_skip(
     options: Options,
     ranges: Iterable[LogRange],
     *,
     from_ms: int | None = None,
     to_ms: int | None = None,
 ) -> Iterator[Any]:
-    """Yield the messages of ranges as Arrow batches."""
+    """Yield ranges as Arrow; what retention takes meanwhile is an error, or left out."""
+    todo = list(ranges)
+    while todo:
+        one = todo.pop(0)
+        try:
+            yield from read_range(options, one, from_ms, to_ms)
+        except OffsetOutOfRange:
+            with open_log(options) as log:
+                bounds = {found.partition: found for found in log.bounds(options.topic)}
+            found = bounds.get(one.partition, Bounds(one.partition, one.end, one.end))
+            if options.fail_on_data_loss or found.log_start <= one.start:
+                raise gone(options, found, one.start) from None
+            if found.log_start < one.end:
+                todo.insert(0, LogRange(one.partition, found.log_start, one.end))
+
+
+def read_range(
+    options: Options, one: LogRange, from_ms: int | None, to_ms: int | None
+) -> Iterator[Any]:
+    """Yield the messages of a range as Arrow batches. Raises OffsetOutOfRange."""
     from raftline.archive.columns import to_arrow
 
     topic = options.topic
     with open_log(options) as log:
-        for one in ranges:
-            for batches in log.read(topic, one.partition, one.start, one.end):
-                yield from to_arrow(
-                    batches,
-                    topic,
-                    one.partition,
-                    one.start,
-                    one.end,
-                    include_value=options.include_value,
-                    from_ms=from_ms,
-                    to_ms=to_ms,
-                )
+        for batches in log.read(topic, one.partition, one.start, one.end):
+            yield from to_arrow(
+                batches,
+                topic,
+                one.partition,
+                one.start,
+                one.end,
+                include_value=options.include_value,
+                from_ms=from_ms,
+                to_ms=to_ms,
+            )

@@ -6,9 +6,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from raftline.spark.batch_reader import read_or_skip
 from raftline.spark.options import Options
 from raftline.spark.ranges import LogRange
-from raftline.spark.stream_reader import read_or_skip
 
 GAP_MAX = 2_000  # offsets between two ranges that are read through rather than asked around
 

@@ -26,9 +26,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from raftline.client import clock
-from raftline.model.errors import NotFound, OffsetOutOfRange, RaftlineError
+from raftline.model.errors import NotFound, RaftlineError
 from raftline.model.names import place
-from raftline.spark.batch_reader import gone, open_log, read_ranges
+from raftline.spark.batch_reader import gone, open_log, read_or_skip
 from raftline.spark.log import Bounds, Log
 from raftline.spark.options import Options
 from raftline.spark.ranges import LogRange, RangePartition, resolve, split
@@ -181,23 +181,6 @@ def share(start: Mapping[str, int], end: StreamOffset, most: int) -> StreamOffse
             given[key] += 1
             left -= 1
     return {key: start.get(key, 0) + given[key] for key in end}
-
-
-def read_or_skip(options: Options, ranges: Sequence[LogRange]) -> Iterator[Any]:
-    """Yield ranges as Arrow; what retention takes meanwhile is an error, or left out. R2."""
-    todo = list(ranges)
-    while todo:
-        one = todo.pop(0)
-        try:
-            yield from read_ranges(options, [one])
-        except OffsetOutOfRange:
-            with open_log(options) as log:
-                bounds = {found.partition: found for found in log.bounds(options.topic)}
-            found = bounds.get(one.partition, Bounds(one.partition, one.end, one.end))
-            if options.fail_on_data_loss or found.log_start <= one.start:
-                raise gone(options, found, one.start) from None
-            if found.log_start < one.end:
-                todo.insert(0, LogRange(one.partition, found.log_start, one.end))
 
 
 def _ends(bounds: Sequence[Bounds]) -> StreamOffset:
