@@ -223,6 +223,15 @@ def _result(answer: Appended | RaftlineError) -> dict[str, Any]:
     }
 
 
+def cut_reply(reply: ReadReply, end: int) -> ReadReply:
+    """Return a reply without the batches that begin at ``end`` or behind."""
+    data = reply.batches
+    for start, _ in split_batches(data):
+        if int.from_bytes(data[start : start + 8], "big") >= end:
+            return msgspec.structs.replace(reply, batches=data[:start])
+    return reply
+
+
 def send_raw(exchange: Exchange, reply: ReadReply) -> None:
     """Answer a read with the stored bytes."""
     extra = f"Raftline-Log-Start: {reply.log_start}\r\nRaftline-Commit-End: {reply.commit_end}\r\n"

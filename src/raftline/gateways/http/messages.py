@@ -6,7 +6,13 @@ import msgspec
 
 from raftline.gateways.http import replies
 from raftline.gateways.http.answers import OffsetsAnswer, PublishAnswer, ReadAnswer
-from raftline.gateways.http.batches import ANY_PARTITION, AppendBatches, SidedBatches, send_raw
+from raftline.gateways.http.batches import (
+    ANY_PARTITION,
+    AppendBatches,
+    SidedBatches,
+    cut_reply,
+    send_raw,
+)
 from raftline.gateways.http.connection import Exchange, Run
 from raftline.gateways.http.items import NewItem, ReadItem, to_item
 from raftline.gateways.http.plain_publication import PlainPublication, read_plain
@@ -72,7 +78,7 @@ class MessageRoutes(NodePublisher):
         told: dict[str, Any] = {"body": Publish, "answer": PublishAnswer, "sealed": "in"}
         add("POST", "/v1/topics/{topic}/messages", self.publish, prepare=fast, **told)
         add("POST", f"{one}/messages", self.publish, prepare=fast, **told)
-        query = "offset limit wait_ms bytes_max linearizable any_replica"
+        query = "offset end_offset limit wait_ms bytes_max linearizable any_replica"
         add("GET", f"{one}/messages", self.read, query=query, answer=ReadAnswer, sealed="out")
         add("GET", f"{one}/offsets", self.offsets, query="time", answer=OffsetsAnswer)
 
@@ -133,9 +139,11 @@ class MessageRoutes(NodePublisher):
         bytes_max = min(READ_BYTES_DEFAULT, self._reply_bytes_max)
         bytes_max = request.number("bytes_max", bytes_max, 1, self._reply_bytes_max)
         raw = request.wants(replies.BATCH)
+        end = request.number("end_offset", OFFSET_MAX, 0, OFFSET_MAX)
         exchange.weigh(bytes_max)
 
         def answer(reply: ReadReply) -> None:
+            reply = reply if end == OFFSET_MAX else cut_reply(reply, end)
             if raw:
                 send_raw(exchange, reply)
             else:
