@@ -1,0 +1,161 @@
+"""The group APIs by hand, in every version that is served."""
+
+import pytest
+
+from raftline.chaos.rig import Rig
+from raftline.gateways.kafka import schema_groups as schema
+from tests.conformance.kafka.conftest import MakeTopic, kafka_of
+from tests.conformance.kafka.members import group_name
+from tests.conformance.kafka.wire import Wire
+
+REBALANCING, ILLEGAL_GENERATION, UNKNOWN_MEMBER, MEMBER_ID_REQUIRED = 27, 22, 25, 79
+
+
+def coordinator(rig: Rig, group: str) -> str:
+    """Return the address of a group's coordinator."""
+    with Wire(kafka_of(rig, rig.names[0])) as wire:
+        found = wire.ask(schema.FIND_COORDINATOR, 4, {"keys": [group]})["coordinators"][0]
+    assert found["error_code"] == 0, found
+    return f"{found['host']}:{found['port']}"
+
+
+def joining(group: str, member: str = "", **more: object) -> dict[str, object]:
+    return {
+        "group": group,
+        "session_ms": 10_000,
+        "rebalance_ms": 10_000,
+        "member": member,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"me"}],
+        **more,
+    }
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_every_version_finds_the_coordinator(three: Rig, version: int) -> None:
+    group = group_name()
+    with Wire(kafka_of(three, "node-2")) as wire:
+        if version < 4:
+            found = wire.ask(schema.FIND_COORDINATOR, version, {"key": group})
+        else:
+            asked = {"keys": [group, group]}
+            answer = wire.ask(schema.FIND_COORDINATOR, version, asked)
+            found, again = answer["coordinators"]
+            assert found == again
+        assert found["error_code"] == 0
+        assert f"{found['host']}:{found['port']}" in kafka_of(three).split(",")
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_every_version_joins_syncs_commits_and_leaves(
+    three: Rig, make_topic: MakeTopic, version: int
+) -> None:
+    topic, group = make_topic(three, 2), group_name()
+    sync, beat = min(version, 5), min(version, 4)
+    with Wire(coordinator(three, group)) as wire:
+        joined = wire.ask(schema.JOIN_GROUP, version, joining(group))
+        if version >= 4:
+            assert joined["error_code"] == MEMBER_ID_REQUIRED
+            joined = wire.ask(schema.JOIN_GROUP, version, joining(group, joined["member"]))
+        assert (joined["error_code"], joined["generation"]) == (0, 1)
+        assert joined["leader"] == joined["member"]
+        assert [row["metadata"] for row in joined["members"]] == [b"me"]
+        who = {"group": group, "member": joined["member"], "generation": 1}
+        shares = [{"member": joined["member"], "assignment": b"all of it"}]
+        synced = wire.ask(schema.SYNC_GROUP, sync, {**who, "assignments": shares})
+        assert (synced["error_code"], synced["assignment"]) == (0, b"all of it")
+        assert wire.ask(schema.HEARTBEAT, beat, who)["error_code"] == 0
+        stale = {**who, "generation": 7}
+        assert wire.ask(schema.HEARTBEAT, beat, stale)["error_code"] == ILLEGAL_GENERATION
+
+        rows = [
+            {"partition": 0, "offset": 5, "metadata": "note", "leader_epoch": 3},
+            {"partition": 9, "offset": 5, "metadata": None},
+        ]
+        request = {**who, "topics": [{"name": topic, "partitions": rows}]}
+        committed = wire.ask(schema.OFFSET_COMMIT, max(version, 2), request)
+        codes = [row["error_code"] for row in committed["topics"][0]["partitions"]]
+        assert codes == [0, 3]
+        cursor = fetched(wire, max(version, 1), group, topic)
+        assert (cursor["offset"], cursor["metadata"]) == (5, "note")
+        assert cursor["leader_epoch"] == (3 if version >= 6 else -1)
+
+        described = wire.ask(schema.DESCRIBE_GROUPS, min(version, 6), {"groups": [group]})
+        assert described["groups"][0]["state"] == "Stable"
+        listed = wire.ask(schema.LIST_GROUPS, min(version, 5), {})
+        assert group in [row["group"] for row in listed["groups"]]
+        leaver = {"group": group, "member": who["member"], "members": [{"member": who["member"]}]}
+        left = wire.ask(schema.LEAVE_GROUP, min(version, 5), leaver)
+        assert left["error_code"] == 0
+        assert all(row["error_code"] == 0 for row in left["members"])
+        assert wire.ask(schema.HEARTBEAT, beat, who)["error_code"] == UNKNOWN_MEMBER
+        codes = []
+        for _ in range(2):
+            gone = wire.ask(schema.DELETE_GROUPS, min(version, 2), {"groups": [group]})
+            codes += [row["error_code"] for row in gone["results"]]
+        assert codes == [0, 69]
+
+
+def fetched(wire: Wire, version: int, group: str, topic: str) -> dict[str, object]:
+    """Return the cursor of partition 0; partition 1 has none."""
+    topics = [{"name": topic, "partitions": [0, 1]}]
+    if version < 8:
+        answer = wire.ask(schema.OFFSET_FETCH, version, {"group": group, "topics": topics})
+    else:
+        asked = {"groups": [{"group": group, "topics": topics}, {"group": group, "topics": None}]}
+        answer, every = wire.ask(schema.OFFSET_FETCH, version, asked)["groups"]
+        assert [row["offset"] for row in every["topics"][0]["partitions"]] == [5]
+    first, second = answer["topics"][0]["partitions"]
+    assert second["offset"] == -1
+    return first
+
+
+def test_another_node_is_not_the_coordinator(three: Rig) -> None:
+    group = group_name()
+    home = coordinator(three, group)
+    for address in kafka_of(three).split(","):
+        if address != home:
+            with Wire(address) as wire:
+                assert wire.ask(schema.JOIN_GROUP, 9, joining(group))["error_code"] == 16
+                who = {"group": group, "member": "x", "generation": 1}
+                assert wire.ask(schema.HEARTBEAT, 4, who)["error_code"] == 16
+
+
+def test_what_cannot_be_is_refused_by_its_code(one: Rig) -> None:
+    address = kafka_of(one)
+    group = group_name()
+    with Wire(address) as wire:
+        wire.ask(schema.FIND_COORDINATOR, 4, {"keys": [group]})
+
+        def code(**more: object) -> int:
+            return wire.ask(schema.JOIN_GROUP, 5, {**joining(group), **more})["error_code"]
+
+        assert code(group="") == 24
+        assert code(session_ms=1) == 26
+        assert code(member="never-heard-of") == UNKNOWN_MEMBER
+        assert code(protocols=[], member="x") == 42
+        other = wire.ask(schema.FIND_COORDINATOR, 2, {"key": "t", "key_type": 1})
+        assert other["error_code"] == 42
+        assert "transactions" in other["error_message"]
+        simple = {"group": group, "generation": -1, "member": "", "topics": []}
+        assert wire.ask(schema.OFFSET_COMMIT, 8, simple)["topics"] == []
+
+
+def test_cursors_are_dropped_unless_members_read_them(one: Rig, make_topic: MakeTopic) -> None:
+    topic, group = make_topic(one, 2), group_name()
+    rows = [{"partition": p, "offset": 3, "metadata": None} for p in range(2)]
+    with Wire(coordinator(one, group)) as wire:
+        simple = {"group": group, "topics": [{"name": topic, "partitions": rows}]}
+        committed = wire.ask(schema.OFFSET_COMMIT, 9, simple)
+        assert [row["error_code"] for row in committed["topics"][0]["partitions"]] == [0, 0]
+        asked = {
+            "group": group,
+            "topics": [{"name": topic, "partitions": [{"partition": 1}]}],
+        }
+        assert wire.ask(schema.OFFSET_DELETE, 0, asked)["error_code"] == 0
+        answer = wire.ask(schema.OFFSET_FETCH, 7, {"group": group, "topics": None})
+        found = answer["topics"][0]["partitions"]
+        assert [(row["partition"], row["offset"]) for row in found] == [(0, 3)]
+        never = group_name()
+        coordinator(one, never)
+        assert wire.ask(schema.OFFSET_DELETE, 0, {**asked, "group": never})["error_code"] == 69
