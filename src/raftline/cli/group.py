@@ -56,6 +56,7 @@ def show(context: typer.Context, name: Name, topic: Topic = "") -> None:
             )  # fmt: skip
             rows.add_row(*(_number(row.get(field)) for field in fields))
         session.table(None, rows)
+        _show_queries(session, f"{name} on {topic_name}", partitions)
     if reply["stream"] is not None:
         _show_stream(session, name, reply["stream"])
 
@@ -139,6 +140,27 @@ def _kind(session: Session, name: str, topic: str, *, create: bool) -> str:
     if not has_work and not has_stream and not create:
         raise UnknownGroup(name)
     return "stream" if has_stream else "work"
+
+
+def _show_queries(session: Session, where: str, partitions: list[dict[str, Any]]) -> None:
+    """Show what queries hold, where there are some."""
+    found = [(row["partition"], query) for row in partitions for query in row.get("queries", ())]
+    if not found:
+        return
+    rows = table(
+        ">partition", "query", ">n", ">held", ">rejected", ">lost", "state", "heard of",
+        title=f"{where}: leased to queries",
+    )  # fmt: skip
+    for partition, query in found:
+        rows.add_row(
+            str(partition),
+            query["query"],
+            str(query["n"]),
+            *(_number(query[field]) for field in ("held", "rejected", "lost")),
+            "acked" if query["acked"] else "held",
+            show_time(query["used_ms"]),
+        )
+    session.table(None, rows)
 
 
 def _show_stream(session: Session, name: str, stream: dict[str, Any]) -> None:

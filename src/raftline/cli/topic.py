@@ -66,14 +66,15 @@ def show(context: typer.Context, name: Name) -> None:
     session: Session = context.obj
     topic = session.client.topic(name)
     rows = table(
-        ">partition", ">leader", "replicas", ">log_start", ">commit_end", ">bytes", "state",
+        ">partition", ">leader", "replicas", ">log_start", ">commit_end", ">archived", ">bytes",
+        "state",
     )  # fmt: skip
     for row in topic["partitions"]:
         rows.add_row(
             str(row["partition"]),
             str(row["leader"] or "none"),
             ",".join(str(node) for node in row["replicas"]),
-            *(_known(row[field]) for field in ("log_start", "commit_end")),
+            *(_known(row[field]) for field in ("log_start", "commit_end", "archived")),
             show_bytes(row["bytes"]) if row["bytes"] >= 0 else "?",
             row["state"],
         )

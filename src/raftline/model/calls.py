@@ -106,6 +106,7 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
     log_start: int = -1  # -1: this node has no replica
     commit_end: int = -1
     bytes: int = -1
+    archived: int = -1  # all below is archived, as this node's replica knows
     state: str = "ok"  # "ok" | "moving" | "no leader" | "quarantined: …"
 
 

@@ -178,6 +178,13 @@ class Measures:
             end = host.log.log_end
             put("raftline_topic_messages", end - host.log.log_start, topic)
             put("raftline_partition_commit_end", end, topic, str(host.identity.partition))
+            archived, staging = machine.archive.archived, machine.staging
+            if archived:
+                partition = str(host.identity.partition)
+                put("raftline_partition_archived_end", archived, topic, partition)
+            if staging:
+                put("raftline_topic_staged_bytes", staging.kept_bytes, topic)
+                put("raftline_topic_queries", len(staging), topic)
             put("raftline_topic_waiting_messages", waiting.count, topic)
             put("raftline_topic_released_messages_total", waiting.released_count, topic)
             put("raftline_topic_cancelled_messages_total", waiting.cancelled_count, topic)

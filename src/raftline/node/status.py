@@ -126,7 +126,7 @@ class StatusPages:
             state = f"quarantined: {node.shards.quarantined[row.id][1]}"
         host = replica.host if replica is not None else None
         learners: tuple[int, ...] = ()
-        term, log_start, commit_end, size = 0, -1, -1, -1
+        term, log_start, commit_end, size, archived = 0, -1, -1, -1, -1
         if replica is not None:
             term = replica.raft.term
             learners = tuple(node_of(ReplicaId(r)) for r in replica.conf.learners)
@@ -134,6 +134,7 @@ class StatusPages:
                 state = "moving"
         if isinstance(host, PartitionHost):
             log_start, commit_end = host.log.log_start, host.log.log_end
+            archived = host.machine.archive.archived
             size = host.log.bytes
         return PartitionRow(
             partition=row.partition,
@@ -145,5 +146,6 @@ class StatusPages:
             log_start=log_start,
             commit_end=commit_end,
             bytes=size,
+            archived=archived,
             state=state,
         )

@@ -123,6 +123,15 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
             "topic partition",
             MAX,
         ),
+        _m(
+            "raftline_partition_archived_end",
+            GAUGE,
+            "first offset of a partition led here that is not archived",
+            "topic partition",
+            MAX,
+        ),
+        _m("raftline_topic_staged_bytes", GAUGE, "bytes staged and not published", "topic"),
+        _m("raftline_topic_queries", GAUGE, "queries that stage writes", "topic"),
     ),
     "Groups": (
         _m(
