@@ -305,7 +305,7 @@ class NodeCalls:
                 return NoLeader(name)
             return NotLeader(name, leader)
         if place.led is None:
-            place.led = LedPartition(self._node, place.replica)
+            place.led = LedPartition(self._node, place.replica, topic)
         return place.led
 
     def append_led(

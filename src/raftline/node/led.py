@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from raftline.model.batch import BatchInfo
 from raftline.model.calls import Looked, ReadReply
 from raftline.model.errors import NotReady, OverLimit, RaftlineError
+from raftline.model.settings import Value
 from raftline.node.appends import AppendDone
 from raftline.node.partition import PartitionHost
 from raftline.node.replica import Replica
@@ -36,14 +37,21 @@ class Growth(Protocol):
 class LedPartition:
     """One partition, as long as it is led here."""
 
-    __slots__ = ("_host", "_node", "replica")
+    __slots__ = ("_host", "_node", "replica", "topic")
 
-    def __init__(self, node: "Node", replica: Replica) -> None:
+    def __init__(self, node: "Node", replica: Replica, topic: str) -> None:
         host = replica.host
         assert isinstance(host, PartitionHost)
         self._node = node
         self._host = host
         self.replica = replica
+        self.topic = topic
+
+    @property
+    def settings(self) -> dict[str, Value]:
+        """Return what was set of the topic, without what holds anyhow."""
+        row = self._node.catalog_machine.topics.get(self.topic)
+        return {} if row is None else row.settings
 
     @property
     def term(self) -> int:

@@ -21,6 +21,9 @@ from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.gateways.kafka.produce import ProduceApi
 from raftline.gateways.kafka.producers import ProducerApi
 from raftline.gateways.kafka.server import KafkaServer, Raw
+from raftline.gateways.kafka.wishes import Wishes
+from raftline.gateways.publisher import NodePublisher
+from raftline.gateways.topic_finder import TopicFinder
 from raftline.node.ports import Clock
 from raftline.telemetry.log import LogEvent
 
@@ -41,7 +44,9 @@ class KafkaGateway:
         limits = settings.limits
         table = Table()
         raw: dict[int, Raw] = {}
-        ProduceApi(calls, limits.batch_bytes_max).add_to(table, raw)
+        finder = TopicFinder(clock, calls, auto_create=settings.topics.auto_create)
+        publisher = NodePublisher(clock, calls, finder, batch_bytes_max=limits.batch_bytes_max)
+        ProduceApi(calls, Wishes(publisher), limits.batch_bytes_max).add_to(table, raw)
         FetchApi(clock, calls, limits.reply_bytes_max).add_to(table, raw)
         ProducerApi(calls).add_to(table)
         OffsetApi(clock, calls).add_to(table)

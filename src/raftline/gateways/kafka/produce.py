@@ -33,10 +33,17 @@ from raftline.gateways.kafka.errors import (
 from raftline.gateways.kafka.leaders import leader_tag, node_tag
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.gateways.kafka.server import Raw
+from raftline.gateways.kafka.wishes import Wishes
 from raftline.model.batch import LENGTH_FROM, MAGIC, check_batch
 from raftline.model.calls import Appended
-from raftline.model.errors import NotLeader, OverLimit, RaftlineError, UnknownProducer
-from raftline.model.limits import BATCH_HEADER_BYTES, WAIT_MS_MAX
+from raftline.model.errors import (
+    InvalidArgument,
+    NotLeader,
+    OverLimit,
+    RaftlineError,
+    UnknownProducer,
+)
+from raftline.model.limits import BATCH_BYTES_MAX, BATCH_HEADER_BYTES, WAIT_MS_MAX
 
 MIN_VERSION, MAX_VERSION = 3, 12
 FLEXIBLE_FROM = schema.PRODUCE.flexible_from
@@ -169,10 +176,11 @@ class ProduceExchange(Exchange):
 class ProduceApi:
     """Takes Produce requests."""
 
-    __slots__ = ("_batch_bytes_max", "calls")
+    __slots__ = ("_batch_bytes_max", "_wishes", "calls")
 
-    def __init__(self, calls: KafkaCalls, batch_bytes_max: int) -> None:
+    def __init__(self, calls: KafkaCalls, wishes: Wishes, batch_bytes_max: int) -> None:
         self.calls = calls
+        self._wishes = wishes
         self._batch_bytes_max = batch_bytes_max
 
     def add_to(self, table: Table, raw: dict[int, Raw]) -> None:
@@ -331,21 +339,28 @@ class ProduceApi:
         if isinstance(led, RaftlineError):
             take(led)
             return
+        settings = led.settings
         keeps = size >= KEEP_BYTES_MIN and exchange.keep(buffer)
         batch = view[at:end] if keeps else bytes(view[at:end])
+        bytes_max = min(self._batch_bytes_max, int(settings.get(_BYTES_MAX, BATCH_BYTES_MAX)))
         try:
-            info = check_batch(batch, f"{topic}/{partition}", bytes_max=self._batch_bytes_max)
+            info = check_batch(batch, f"{topic}/{partition}", bytes_max=bytes_max)
+            if settings.get(_HEADERS):
+                self._wishes.append(led, partition, batch, info, timeout_ms, take)
+                return
         except RaftlineError as error:
             take(error)
             return
         led.append(batch, info, timeout_ms, take)
 
 
+_HEADERS, _BYTES_MAX = "headers", "batch_bytes_max"  # settings of topics
 _TWO = struct.Struct(">ii")
 # What clients take for "again, in order", where the table's code would end a producer.
 _CODES: dict[type[RaftlineError], int] = {
     UnknownProducer: OUT_OF_ORDER_SEQUENCE,
     OverLimit: NOT_ENOUGH_REPLICAS,
+    InvalidArgument: INVALID_RECORD,
 }
 _PROBLEMS = {
     INVALID_REQUIRED_ACKS: "acks is 0, 1 or -1 (all)",

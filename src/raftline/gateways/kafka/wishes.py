@@ -1,0 +1,149 @@
+"""Wishes in the headers of messages, on topics with ``headers=true``.
+
+``raftline-delay-ms`` or ``raftline-due-ms`` (Unix milliseconds), ``raftline-priority`` (a number or
+a name) and ``raftline-dedup-key``: text, as everywhere in record headers. A batch without any of
+them goes the usual way. Priorities go beside the batch, which stays as it is. A batch in which a
+message waits or has a dedup key is taken apart, as a publish over HTTP is.
+
+Costs
+    A search for ``raftline-`` in a batch that is not compressed; opening it if it is, or if there
+    is a wish. Topics without the setting pay nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from raftline.gateways.new_messages import PRIORITY_HEADER
+from raftline.gateways.publication import Draft, Publication, Result
+from raftline.gateways.publisher import NodePublisher
+from raftline.gateways.wanted import NOTHING, NOW, Wanted, wanted_of
+from raftline.machines.partition.side_car import SideCar
+from raftline.model.batch import COMPRESSION_MASK, NO_PRODUCER, BatchInfo, Buffer
+from raftline.model.calls import Appended
+from raftline.model.errors import InvalidArgument, RaftlineError
+from raftline.model.message import Message
+from raftline.model.records import open_batch
+from raftline.node.led import LedPartition
+
+PREFIX = b"raftline-"
+DELAY, DUE, DEDUP = "raftline-delay-ms", "raftline-due-ms", "raftline-dedup-key"
+NAMES = (DELAY, DUE, PRIORITY_HEADER, DEDUP)
+NUMBER_CHARS_MAX = 19
+
+Done = Callable[[Appended | RaftlineError], None]
+
+
+class Wishing:
+    """The fields of one message that ask for something (wanted.Wishes)."""
+
+    __slots__ = ("dedup_key", "delay", "deliverAt", "deliver_at", "priority")
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        """Read them. Raises InvalidArgument."""
+        self.priority: int | str | None = headers.get(PRIORITY_HEADER)
+        self.delay: int | str | None = _number(headers, DELAY)
+        self.deliver_at: str | int | None = _number(headers, DUE)
+        self.deliverAt: str | int | None = None
+        self.dedup_key: str | None = headers.get(DEDUP)
+
+
+class Wishes:
+    """Grants what messages ask for."""
+
+    __slots__ = ("_publisher",)
+
+    def __init__(self, publisher: NodePublisher) -> None:
+        self._publisher = publisher
+
+    def append(
+        self, led: LedPartition, partition: int, batch: Buffer, info: BatchInfo, timeout_ms: int,
+        done: Done,
+    ) -> None:  # fmt: skip
+        """Store a batch of a topic whose headers are read. Raises RaftlineError."""
+        data = bytes(batch)
+        if not info.attributes & COMPRESSION_MASK and PREFIX not in data:
+            led.append(data, info, timeout_ms, done)
+            return
+        messages = open_batch(data)
+        wanted = [self._wanted(led.topic, message) for message in messages]
+        if all(one.due_ms == NOW and one.key_hash is None for one in wanted):
+            led.append(data, info, timeout_ms, done, _side(wanted))
+        elif info.producer_id != NO_PRODUCER:
+            raise InvalidArgument(
+                f"{DELAY}, {DUE} and {DEDUP} need a producer with enable.idempotence=false",
+                "a dedup key does what idempotence would; priorities are taken from all",
+            )
+        else:
+            _Apart(self._publisher, led.topic, partition, timeout_ms, done).send(messages, wanted)
+
+    def _wanted(self, topic: str, message: Message) -> Wanted:
+        found = {
+            name: str(value, "utf-8", "replace")
+            for name, value in message.headers
+            if name in NAMES and value is not None
+        }
+        if not found:
+            return NOTHING
+        settings, now_ms = self._publisher.settings_of(topic), self._publisher.wall_ms()
+        return wanted_of(Wishing(found), settings, now_ms)
+
+
+class _Apart:
+    """A batch that is taken apart: some of it waits, or is known already."""
+
+    __slots__ = ("_done", "_partition", "_publication")
+
+    def __init__(
+        self, publisher: NodePublisher, topic: str, partition: int, timeout_ms: int, done: Done
+    ) -> None:
+        self._done = done
+        self._partition = partition
+        self._publication = Publication(publisher, self, topic, timeout_ms, self._finish)
+
+    def send(self, messages: list[Message], wanted: list[Wanted]) -> None:
+        """Store each message as it wants."""
+
+        def draft(slot: int) -> Draft:
+            one = messages[slot]
+            message = (one.key, one.value, list(one.headers), one.timestamp_ms)
+            return Draft(slot, message, self._partition, wanted[slot])
+
+        self._publication.send(len(messages), draft, "")
+
+    def fail(self, error: RaftlineError) -> None:
+        """Refuse the whole batch (publication.Answering)."""
+        self._done(error)
+
+    def guard(self, step: Callable[..., None], *arguments: Any) -> None:
+        """Run a step; what it raises is the answer."""
+        try:
+            step(*arguments)
+        except RaftlineError as error:
+            self._done(error)
+
+    def _finish(self, results: list[Result], error: RaftlineError | None) -> None:
+        if error is not None:
+            self._done(error)
+            return
+        offsets = [result.offset for result in results if result.offset is not None]
+        self._done(Appended(min(offsets, default=-1), len(results), self._partition, 0))
+
+
+def _side(wanted: list[Wanted]) -> SideCar | None:
+    """Return the priorities of a batch."""
+    runs: list[tuple[int, int, int]] = []
+    for delta, one in enumerate(wanted):
+        if one.priority and runs and runs[-1][1:] == (delta, one.priority):
+            runs[-1] = (runs[-1][0], delta + 1, one.priority)
+        elif one.priority:
+            runs.append((delta, delta + 1, one.priority))
+    return SideCar(tuple(runs)) if runs else None
+
+
+def _number(headers: dict[str, str], name: str) -> int | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > NUMBER_CHARS_MAX:
+        raise InvalidArgument(f"{name} is {text[:40]!r}", "milliseconds, as text: 5000")
+    return int(text)
