@@ -36,6 +36,7 @@ class TraceLogs:
         self._node = node
         node.questions.add("trace.read", self._read)
         node.questions.add("trace.look", self._look)
+        node.questions.add("trace.bounds", self._tell_bounds)
 
     # ------------------------------------------------------------------ asking
 
@@ -121,6 +122,24 @@ class TraceLogs:
                 done({"offset": at, "timestamp_ms": stamp, "commit_end": end})
 
         self._node.segments.run(log.find_time(int(arguments["time_ms"])), found)
+
+    def _tell_bounds(self, host: PartitionHost, arguments: Arguments, ms: int, done: Done) -> None:
+        """Answer as ``log.bounds`` does (log_questions.py)."""
+        time_ms = int(arguments["time"])
+        start, end = _bounds(host, host.side.get(TRACE))
+        bounds = {"log_start": start, "commit_end": end, "archived": 0}
+        if time_ms < 0:
+            done({**bounds, "offset": -1, "timestamp": -1})
+            return
+
+        def found(reply: Arguments | RaftlineError) -> None:
+            if isinstance(reply, RaftlineError):
+                done(reply)
+            else:
+                offset = end if reply["offset"] < 0 else reply["offset"]
+                done({**bounds, "offset": offset, "timestamp": reply["timestamp_ms"]})
+
+        self._look(host, {"time_ms": time_ms}, ms, found)
 
     def _unread(self, host: PartitionHost, error: BaseException) -> RaftlineError:
         if isinstance(error, DamagedRange):

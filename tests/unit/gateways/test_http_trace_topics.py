@@ -17,10 +17,16 @@ def test_a_trace_reads_like_a_topic() -> None:
         assert (shown["name"], shown["num_partitions"]) == (TRACE, 2)
         shards = (await web.ok("GET", f"/shards-info?topics={TRACE}"))["shards"]
         assert [(row["topic"], row["partition"]) for row in shards] == [(TRACE, 0), (TRACE, 1)]
+        whole = (await web.ok("GET", f"/v1/topics/{TRACE}/offsets"))["partitions"]
+        later = (await web.ok("GET", f"/v1/topics/{TRACE}/offsets?time=4000000000000"))[
+            "partitions"
+        ]
+        assert [row["offset"] for row in later] == [row["commit_end"] for row in whole]
         counts = []
         for partition in range(2):
             one = f"/v1/topics/{TRACE}/partitions/{partition}"
             bounds = await web.ok("GET", f"{one}/offsets")
+            assert bounds["commit_end"] == whole[partition]["commit_end"]
             rows = (await web.ok("GET", f"{one}/messages?offset={bounds['log_start']}"))["messages"]
             assert len(rows) == bounds["commit_end"] - bounds["log_start"]
             counts.append(len(rows))

@@ -28,9 +28,11 @@ from raftline.gateways.http.routes import Request, Router, number_of
 from raftline.gateways.http.topics import decode
 from raftline.gateways.new_messages import TIMESTAMP_MS_MAX
 from raftline.gateways.ports import Calls
+from raftline.gateways.trace_topics import topics_named
 from raftline.machines.partition.side_car import hash_key
 from raftline.model.errors import InvalidArgument, RaftlineError, UnknownTopic
 from raftline.model.limits import DEDUP_KEY_BYTES_MAX, OFFSET_MAX
+from raftline.model.names import traced_topic
 
 STAGE = "application/vnd.raftline.stage"
 CHUNK_MAX = (1 << 32) - 1
@@ -151,12 +153,14 @@ class PipelineRoutes:
     def bounds(self, exchange: Exchange, request: Request) -> None:
         """Show the bounds of all partitions, and the first message at or after a time."""
         time_ms = request.number("time", -1, 0, TIMESTAMP_MS_MAX)
-        for row in self._calls.catalog().topics:
-            if row.name == request.topic:
-                break
-        else:
+        rows = self._calls.catalog().topics
+        found = topics_named(rows, (request.topic,))
+        if not found:
             raise UnknownTopic(request.topic)
-        count = len(row.partitions)
+        count = len(found[0].partitions)
+        source, question = request.topic, "log.bounds"
+        if found[0] not in rows:  # the trace of another
+            source, question = traced_topic(request.topic), "trace.bounds"
 
         def answer(found: list[Any]) -> None:
             refusals = [reply for reply in found if isinstance(reply, RaftlineError)]
@@ -168,7 +172,7 @@ class PipelineRoutes:
         def call(partition: int) -> Call:
             arguments: dict[str, object] = {"time": time_ms}
             return lambda done: self._calls.ask(
-                request.topic, partition, "log.bounds", arguments, request.timeout_ms, done
+                source, partition, question, arguments, request.timeout_ms, done
             )
 
         calls = [call(partition) for partition in range(count)]
