@@ -12,7 +12,9 @@ import pytest
 import raftline
 from raftline.client.line import Line
 from tests.cluster.rig import Rig
+from tests.spark import faulty
 
+ROOT = Path(__file__).parents[2]
 SESSION = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -26,19 +28,25 @@ SESSION = {
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(home: Path) -> Iterator[Any]:
     """The session that all tests share; it costs some 20 s once."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Spark's own processes import what tests register, and hear of faults that tests ask for.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    os.environ[faulty.FAULTS] = str(home / "faults")
+    (home / "faults").mkdir()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
     import raftline.spark
 
-    builder = SparkSession.builder.master("local[2]").appName("raftline tests")
+    # A task that fails is run again, as on a cluster.
+    builder = SparkSession.builder.master("local[2,3]").appName("raftline tests")
     for name, value in SESSION.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     raftline.spark.register(session)
+    session.dataSource.register(faulty.FaultyDataSource)
     yield session
     session.stop()
 

@@ -87,12 +87,12 @@ class RaftlineReader(DataSourceReader):
         from_ms = self.wanted.from_ms
         if from_ms is None:
             return ranges
-        found: list[LogRange] = []
-        for one in ranges:
-            first = log.look_up_time(self.options.topic, one.partition, from_ms)
-            if first < one.end:
-                found.append(LogRange(one.partition, max(one.start, first), one.end))
-        return found
+        first = {one.partition: one.offset for one in log.bounds(self.options.topic, from_ms)}
+        return [
+            LogRange(one.partition, max(one.start, first[one.partition]), one.end)
+            for one in ranges
+            if first[one.partition] < one.end
+        ]
 
     def _split_archived(
         self, archive: "Archive", ranges: list[LogRange], bounds: list[Bounds]

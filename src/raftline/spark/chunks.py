@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from raftline.client import clock
+from raftline.client.fenced import Fenced
 from raftline.model.errors import RaftlineError
 from raftline.model.limits import BATCH_BYTES_MAX, WAITING_NUMBERS_MAX
 from raftline.model.message import Header, NewMessage
@@ -70,7 +71,7 @@ class Stager:
     )
 
     def __init__(
-        self, options: Options, log: Log, fenced: Any, query: str, batch: int, task: int
+        self, options: Options, log: Log, fenced: Fenced, query: str, batch: int, task: int
     ) -> None:
         self._options = options
         self._log = log

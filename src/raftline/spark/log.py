@@ -51,6 +51,7 @@ class Bounds(msgspec.Struct, frozen=True):
     partition: int
     log_start: int
     commit_end: int
+    offset: int = -1  # first message at or after the time asked for; the end if there is none
 
 
 class Log:
@@ -99,20 +100,11 @@ class Log:
         """Return a topic with its settings and partitions. Raises UnknownTopic."""
         return self._caller.call("GET", topic_path(name))
 
-    def bounds(self, topic: str) -> list[Bounds]:
-        """Return what the log of each partition holds now."""
-        found: list[Bounds] = []
-        for row in self.topic(topic)["partitions"]:
-            number = int(row["partition"])
-            told = self._caller.call("GET", f"{topic_path(topic)}/partitions/{number}/offsets")
-            found.append(Bounds(number, told["log_start"], told["commit_end"]))
-        return found
-
-    def look_up_time(self, topic: str, partition: int, time_ms: int) -> int:
-        """Return the first offset with a timestamp at or after a time; the end if there is none."""
-        path = f"{topic_path(topic)}/partitions/{partition}/offsets"
+    def bounds(self, topic: str, time_ms: int | None = None) -> list[Bounds]:
+        """Return what the log of each partition holds now, and where a time is in it."""
+        path = f"{topic_path(topic)}/offsets"
         told = self._caller.call("GET", path, query={"time": time_ms})
-        return int(told["offset"]) if told["offset"] >= 0 else int(told["commit_end"])
+        return msgspec.convert(told["partitions"], list[Bounds])
 
     # ------------------------------------------------------------------ reading
 

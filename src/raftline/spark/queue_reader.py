@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from raftline.client import clock
+from raftline.client.fenced import Fenced, Held
 from raftline.model.errors import LeaseLost, UnknownGroup
 from raftline.model.names import place
 from raftline.spark.batch_reader import open_log
@@ -48,7 +49,7 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self.options = options
         self._log: Log | None = None
-        self._fenced: Any = None
+        self._fenced: Fenced | None = None
         self._initial: QueueOffset | None = None
         self._left: int | None = None  # messages that a query that ends may still lease
 
@@ -154,7 +155,7 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for number in self._numbers():
             fenced.ack(options.topic, number, options.group, options.query, n)
 
-    def _held(self, number: int) -> Any:
+    def _held(self, number: int) -> Held | None:
         options = self.options
         return self._leases().held(options.topic, number, options.group, options.query)
 
@@ -199,7 +200,7 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._log = open_log(self.options)
         return self._log
 
-    def _leases(self) -> Any:
+    def _leases(self) -> Fenced:
         if self._fenced is None:
             self._fenced = open_fenced(self.options.servers, self.options.timeout_ms)
         return self._fenced

@@ -66,9 +66,7 @@ def resolve(
             for one that is.
     """
     if time_ms is not None:
-        return {
-            one.partition: log.look_up_time(options.topic, one.partition, time_ms) for one in bounds
-        }
+        return {one.partition: one.offset for one in log.bounds(options.topic, time_ms)}
     if isinstance(which, dict):
         known = {one.partition for one in bounds}
         for partition in which:

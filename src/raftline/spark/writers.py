@@ -97,12 +97,14 @@ class RaftlineStreamWriter(DataSourceStreamArrowWriter):
         abandon(self.options, [one for one in written(messages) if one.batch == batchId])
 
 
-def stage_rows(options: Options, batches: Iterator[Any], query: str, batch: int) -> Written:
-    """Stage Arrow batches as one task."""
+def stage_rows(
+    options: Options, batches: Iterator[Any], query: str, batch: int, task: int = 0
+) -> Written:
+    """Stage Arrow batches as one task; its number is Spark's where this is one of Spark's."""
     from raftline.spark.rows import to_rows
 
     context = TaskContext.get()
-    task = context.partitionId() if context is not None else 0
+    task = context.partitionId() if context is not None else task
     with open_log(options) as log, open_fenced(options.servers, options.timeout_ms) as fenced:
         stager = Stager(options, log, fenced, query, batch, task)
         for one in batches:
