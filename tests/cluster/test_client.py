@@ -321,6 +321,27 @@ def test_who_stops_early_keeps_nothing_from_others(line: Line) -> None:
     assert [(m.value, m.attempt) for m in rest] == [(b"%d" % i, 1) for i in range(1, 20)]
 
 
+def test_a_release_is_no_delivery(line: Line) -> None:
+    line.topics.create("f2", partitions=1, max_retries=0)
+    line.send_many("f2", [b"%d" % i for i in range(40)])
+    line.flush()
+    (first,) = line.receive_many("f2", group="g", count=1, wait="1s")
+    first.release(wait=True)
+    assert first.is_settled
+    for _ in range(3):  # what is leased ahead and not begun is given back
+        with line.receive("f2", group="g", wait="1s", count=20) as receiving:
+            for number, message in enumerate(receiving):
+                message.release()
+                if number == 3:
+                    break
+        line.flush()
+    wait_for(lambda: line.groups.show("g", "f2")["work"]["f2"][0]["leased"] == 0, 10)
+    rest = line.receive_many("f2", group="g", count=50, wait="1s")
+    assert sorted(int(m.value) for m in rest) == list(range(40))
+    assert {m.attempt for m in rest} == {1}
+    line.ack_many(rest, wait=True)
+
+
 def test_priorities_go_first(line: Line) -> None:
     for value, priority in ((b"low", "low"), (b"normal", 0), (b"high", "high"), (b"20", 20)):
         line.send_now("g", value, priority=priority, partition=0)
@@ -484,8 +505,11 @@ def test_the_async_twin(rig: Rig, way: str) -> None:
             seen += [message.value for message in rest]
             await line.ack_many(rest, wait=True)
             assert (await line.groups.show("g", "p"))["work"]["p"][0]["leased"] == 0
+            (again,) = await line.receive_many("p", group="g", count=1, wait="1s")
+            await again.release(wait=True)
             while rest := await line.receive_many("p", group="g", count=500, wait="1s"):
                 for message in rest:
+                    assert message.attempt == 1
                     async with message:
                         seen.append(message.value)
             await line.flush()

@@ -205,6 +205,33 @@ def test_a_worker_stops_in_good_order(
     app.close()
 
 
+def test_what_a_worker_has_not_begun_counts_as_no_attempt(app: App) -> None:
+    gate = threading.Semaphore(0)
+    begun: list[int] = []
+
+    @app.task(max_retries=0)
+    def wait(number: int) -> None:
+        begun.append(number)
+        assert gate.acquire(timeout=10)
+
+    refs = [wait.enqueue(number=number) for number in range(30)]
+    worker = Worker(app, concurrency=1, name="w8", prefetch=10)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    gate.release(3)
+    wait_for(lambda: len(begun) == 4, 10)
+    worker.stop()
+    gate.release()
+    thread.join(10)
+    app.line.flush()
+    assert (worker.done, len(begun)) == (4, 4)
+    for ref in refs[4:]:
+        assert (ref.state()["status"], ref.state()["attempts"]) == ("pending", 0)
+    gate.release(30)
+    Worker(app, drain=True, name="w9").run()
+    assert {(ref.state()["status"], ref.state()["attempts"]) for ref in refs} == {("done", 1)}
+
+
 def test_an_app_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for place in ("nowhere:app", "json:app", "nocolon"):

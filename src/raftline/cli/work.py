@@ -91,7 +91,7 @@ class Work:
                 printed += self._take(rows, window)
         finally:
             with contextlib.suppress(RaftlineError):
-                self._settle("nack", self._held)
+                self._settle("release", self._held)
         return exits.REFUSED if self._is_lost else exits.DONE
 
     def _take(self, rows: list[Row], window: Window) -> int:
@@ -147,8 +147,6 @@ class Work:
         if not tokens:
             return
         body: Row = {"lease_tokens": tokens}
-        if verb == "nack":
-            body |= {"delay": 0, "reason": "released"}
         results = self._session.call("POST", f"/v1/messages/{verb}", body).get("results", [])
         lost = [result for result in results if result["error"]]
         if lost and verb == "ack":

@@ -21,7 +21,7 @@ from raftline.client.core.engine import Engine, Options
 from raftline.client.core.ports import Ask, Reply
 from raftline.client.core.receives import Leased, Receiver, Wish
 from raftline.client.core.sends import Row
-from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, Settle
+from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, RELEASE, Settle
 from raftline.client.drafts import Bytes, Headers, full_row
 from raftline.client.leased import BACKOFF, Duration, LeasedMessage, duration_ms
 from raftline.client.line import wish_of
@@ -98,6 +98,12 @@ class AsyncMessage(LeasedMessage):
         """Give up on it: it goes to the dead letters at once."""
         self._settle_once()
         settle = (self._lease, self._stored.offset, REJECT, 0, reason, None)
+        await self._line.settle(settle, wait=wait)
+
+    async def release(self, *, wait: bool = False) -> None:
+        """Give it back unbegun: others can have it at once, and this delivery is not counted."""
+        self._settle_once()
+        settle = (self._lease, self._stored.offset, RELEASE, 0, "", None)
         await self._line.settle(settle, wait=wait)
 
     async def extend(self, lease: Duration | None = None, *, wait: bool = True) -> None:

@@ -26,7 +26,7 @@ from raftline.client.core.engine import Options
 from raftline.client.core.ports import Ask, Reply
 from raftline.client.core.receives import Leased, Receiver, Wish
 from raftline.client.core.sends import NOW, Row
-from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, Settle
+from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, RELEASE, Settle
 from raftline.client.drafts import CHECKED, Bytes, Headers, check_topic, full_row
 from raftline.client.leased import BACKOFF, Duration, LeasedMessage, duration_ms
 from raftline.client.messages import Message as ReadMessage
@@ -66,8 +66,8 @@ class Sending(Handle, gc=False, eq=False, kw_only=True):
 class Message(LeasedMessage):
     """A message leased to this worker.
 
-    Settle it with ``ack``, ``nack`` or ``reject``; they queue and return at once unless
-    ``wait=True``. As a context manager it is extended while the block runs, acked at its end, and
+    Settle it with ``ack``, ``nack``, ``reject`` or ``release``; they queue and return at once
+    unless ``wait=True``. As a context manager it is extended while the block runs, acked at its end, and
     nacked if the block raises.
     """
 
@@ -95,6 +95,11 @@ class Message(LeasedMessage):
         """Give up on it: it goes to the dead letters at once."""
         self._settle_once()
         self._line.settle((self._lease, self._stored.offset, REJECT, 0, reason, None), wait=wait)
+
+    def release(self, *, wait: bool = False) -> None:
+        """Give it back unbegun: others can have it at once, and this delivery is not counted."""
+        self._settle_once()
+        self._line.settle((self._lease, self._stored.offset, RELEASE, 0, "", None), wait=wait)
 
     def extend(self, lease: Duration | None = None, *, wait: bool = True) -> None:
         """Have the message for that long from now on (default: as long as at first)."""

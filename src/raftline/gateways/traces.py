@@ -12,7 +12,7 @@ import msgspec
 from raftline.gateways.message_ids import message_id, parse_any_id
 from raftline.gateways.new_messages import ID_HEADER
 from raftline.gateways.ports import Calls
-from raftline.machines.delivery.commands import ACK, EXTEND, NACK, REJECT
+from raftline.machines.delivery.commands import ACK, EXTEND, NACK, REJECT, RELEASE
 from raftline.model.calls import ReadReply
 from raftline.model.errors import InvalidArgument, RaftlineError, UnknownPartition, UnknownTopic
 from raftline.model.limits import OFFSET_MAX
@@ -210,6 +210,7 @@ _ENDED: dict[int, Answer] = {
     NACK: {"event": "NACKED"},
     REJECT: {"event": "REJECTED"},
     EXTEND: {"event": "EXTENDED"},
+    RELEASE: {"event": "GIVEN_BACK"},
 }
 _WORDS = {
     "revived": "REDRIVEN",
@@ -252,8 +253,8 @@ def _given(event: Answer, before: Answer | None) -> Answer:
     if attempt == 1:
         return {"event": "DELIVERED", "attempt": attempt}
     reason = "lease expired"
-    if before is not None and before["kind"] == "ended" and before["verb"] == NACK:
-        reason = before["reason"] or "nacked"
+    if before is not None and before["kind"] == "ended" and before["verb"] in (NACK, RELEASE):
+        reason = before["reason"] or ("nacked" if before["verb"] == NACK else "given back")
     return {"event": "REDELIVERED", "attempt": attempt, "reason": reason}
 
 
@@ -293,10 +294,14 @@ def _replicated(message: Message | None, before: list[Answer], nodes: list[str])
 
 def _attempts(lines: list[Answer]) -> dict[str, int]:
     found: dict[str, int] = {}
+    last: dict[str, int] = {}
     for line in lines:
+        group = line.get("group", "")
         if "attempt" in line:
-            group = line["group"]
+            last[group] = line["attempt"]
             found[group] = max(found.get(group, 0), line["attempt"])
+        elif line["event"] == "GIVEN_BACK" and found.get(group, 0) == last.get(group):
+            found[group] -= 1  # it did not count
     return found
 
 

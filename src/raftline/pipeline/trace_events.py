@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from raftline.machines.delivery.commands import ACK, EXTEND, NACK, REJECT
+from raftline.machines.delivery.commands import ACK, EXTEND, NACK, REJECT, RELEASE
 from raftline.model.trace import (
     CalledOff,
     Died,
@@ -51,7 +51,10 @@ SQL_SCHEMA = (
     "start long, `end` long, attempt int, generation int, reason string, delay_ms long, "
     "until timestamp, number long"
 )
-ENDED = {ACK: "ACKNOWLEDGED", NACK: "NACKED", REJECT: "REJECTED", EXTEND: "EXTENDED"}
+ENDED = {
+    ACK: "ACKNOWLEDGED", NACK: "NACKED", REJECT: "REJECTED", EXTEND: "EXTENDED",
+    RELEASE: "GIVEN_BACK",
+}  # fmt: skip
 
 Row = dict[str, Any]
 

@@ -9,7 +9,10 @@ from raftline.client.line import Line
 from raftline.model.tasks import TASK_KEY_HEADER, TASK_RETRIES_HEADER, TASK_TYPE_HEADER
 
 _ENDS = {"ACKNOWLEDGED": "done", "DEAD_LETTERED": "dead", "CANCELLED": "dead"}
-_AGAIN = {"NACKED": "pending", "REDRIVEN": "pending", "REPLAYED": "pending", "REJECTED": "dead"}
+_AGAIN = {
+    "NACKED": "pending", "REDRIVEN": "pending", "REPLAYED": "pending", "GIVEN_BACK": "pending",
+    "REJECTED": "dead",
+}  # fmt: skip
 
 
 def state_of(line: Line, group: str, id: str) -> Json:  # noqa: A002
@@ -48,6 +51,8 @@ def _tell(found: Json, row: Json) -> None:
         found["worker_id"] = row.get("member") or None
     elif event in _ENDS or event in _AGAIN:
         found["status"] = _ENDS.get(event) or _AGAIN[event]
+    if event == "GIVEN_BACK":
+        found["attempts"] = max(0, found["attempts"] - 1)  # it did not count
     if event in ("NACKED", "REJECTED") and row.get("reason"):
         found["last_error"] = row["reason"]
 

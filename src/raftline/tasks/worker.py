@@ -128,6 +128,9 @@ class Worker:
             self._receivings.append(receiving)
             try:
                 for message in receiving:
+                    if self._stop.is_set():  # not begun
+                        message.release()
+                        return
                     with self._lock:
                         self._running[number] = message
                     self._run_one(line, message)

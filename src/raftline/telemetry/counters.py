@@ -63,7 +63,7 @@ class GroupCounts:
 
     def __init__(self) -> None:
         self.delivered = self.redelivered = 0
-        self.settled = [0, 0, 0, 0]  # by verb: ack, nack, reject, extend
+        self.settled = [0, 0, 0, 0, 0]  # by verb: ack, nack, reject, extend, release
         self.lost = 0  # settled too late: the lease had moved on
 
 

@@ -176,7 +176,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         _m(
             "raftline_group_settled_messages_total",
             COUNTER,
-            "messages settled, by verb: ack, nack, reject, extend",
+            "messages settled, by verb: ack, nack, reject, extend, release",
             "topic group verb",
         ),
         _m(

@@ -18,6 +18,8 @@ Rules (the same words as in the contract)
     M4  The attempt after ``max_retries`` is the last; then the message is dying, dead when buried.
     M5  Reviving gives one generation more and no attempts; a reset gives all one generation more,
         and so does a group that was dropped and begins again.
+    M6  A release makes a leased message ready with one attempt less; of a free one it changes
+        nothing.
 """
 
 from typing import assert_never
@@ -28,6 +30,7 @@ from raftline.machines.delivery.commands import (
     EXTEND,
     NACK,
     REJECT,
+    RELEASE,
     START_FIRST,
     START_NEXT,
     Buried,
@@ -287,12 +290,17 @@ class DeliveryModel:
             return "" if same else "leased to another"
         if state not in (FRESH, READY) or command.verb == EXTEND:
             return state
-        if state == FRESH and group.policy.ordered and command.verb != ACK:
+        if state == FRESH and group.policy.ordered and command.verb not in (ACK, RELEASE):
             return "its key is not known"
         return "" if attempts == command.attempt - 1 else "attempts"
 
     def _settled(self, group: GroupModel, command: Settle, offset: int) -> None:
         life = group.life(offset)
+        if command.verb == RELEASE:  # M6
+            if life.state == LEASED:
+                life.attempts -= 1
+                group.turn(offset, READY)
+            return
         life.attempts = command.attempt
         if command.verb == ACK:
             group.turn(offset, SETTLED)

@@ -46,23 +46,20 @@ class _Story:
         self.sent = history.sent()
         self.deliveries: dict[Message, list[tuple[Delivery, Item]]] = {}
         self.done: dict[Message, list[Settlement]] = {}  # settles answered as done
+        self.releases: dict[Message, list[Settlement]] = {}  # whatever was answered
         for delivery in history.deliveries:
             place = (delivery.topic, delivery.partition, delivery.group)
             for item in delivery.items:
                 message = (*place, item.offset, item.generation)
                 self.deliveries.setdefault(message, []).append((delivery, item))
         for settlement in history.settlements:
-            if history.op(settlement.op).outcome != "ok":
-                continue
+            place = (settlement.topic, settlement.partition, settlement.group)
+            is_done = history.op(settlement.op).outcome == "ok"
             for offset in settlement.offsets:
-                if offset not in settlement.lost:
-                    message = (
-                        settlement.topic,
-                        settlement.partition,
-                        settlement.group,
-                        offset,
-                        settlement.generation,
-                    )
+                message = (*place, offset, settlement.generation)
+                if settlement.verb == "release":
+                    self.releases.setdefault(message, []).append(settlement)
+                if is_done and offset not in settlement.lost:
                     self.done.setdefault(message, []).append(settlement)
 
     def is_granted(self, message: Message, delivery: Delivery, item: Item) -> bool:
@@ -141,7 +138,8 @@ def _p4(story: _Story, final: QueueFinal) -> Iterator[Violation]:
 def _attempts(
     story: _Story, message: Message, deliveries: list[tuple[Delivery, Item]]
 ) -> Iterator[Violation]:
-    """A delivery after a committed one has a higher attempt."""
+    """A delivery after a committed one has a higher attempt; each release takes one back."""
+    released = len(story.releases.get(message, ()))
     sure = [pair for pair in deliveries if story.is_committed(message, *pair)]
     granted = [pair for pair in sure if story.is_granted(message, *pair)]
     committed = [(story.op(d).ended_ms, item.attempt) for d, item in granted]
@@ -149,7 +147,7 @@ def _attempts(
     for delivery, item in sure:
         began_ms = story.op(delivery).invoked_ms
         before = max((a for ended_ms, a in committed if ended_ms < began_ms), default=0)
-        if item.attempt <= before:
+        if item.attempt <= before - released:
             yield Violation(
                 "P4",
                 f"{_name(message)} was delivered as attempt {item.attempt} after attempt {before}",
@@ -238,7 +236,7 @@ def _p5(story: _Story, final: QueueFinal) -> Iterator[Violation]:
         for delivery, item in deliveries:
             if item.attempt > 1:
                 first = leases.setdefault(item.attempt, delivery)
-                if first.lease != delivery.lease:
+                if first.lease != delivery.lease and message not in story.releases:
                     yield Violation(
                         "P5",
                         f"attempt {item.attempt} of {_name(message)} was leased twice",
@@ -261,6 +259,7 @@ def _stale(story: _Story, message: Message, settlements: list[Settlement]) -> It
         for other in settlements:
             if (
                 other.lease != settlement.lease
+                and other.verb != "release"  # then it is free
                 and other.attempt >= settlement.attempt
                 and story.op(other).ended_ms < began_ms
             ):

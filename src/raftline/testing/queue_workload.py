@@ -186,6 +186,8 @@ class QueueWorkload:
                 verb = "reject"
             elif dice < 94:
                 verb = "extend"
+            elif dice < 97:
+                verb = "release"
             else:
                 continue
             parts.setdefault((verb, rng.randrange(2)), []).append(item)

@@ -116,6 +116,8 @@ class ClientDriver:
                 message.handle.nack(reason, delay, wait=True)
             elif verb == "reject":
                 message.handle.reject(reason, wait=True)
+            elif verb == "release":
+                message.handle.release(wait=True)
             else:
                 message.handle.extend(lease_ms / 1000, wait=True)
 

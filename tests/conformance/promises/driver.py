@@ -108,7 +108,7 @@ class Driver(Protocol):
         reason: str = "",
         lease_ms: int = 0,
     ) -> None:
-        """Ack, nack, reject or extend; return when it is stored."""
+        """Ack, nack, reject, release or extend; return when it is stored."""
         ...
 
     def read(self, topic: str, partition: int = 0) -> list[str]:

@@ -23,6 +23,7 @@ VERBS = {
     "nack": deliveries_pb2.VERB_NACK,
     "reject": deliveries_pb2.VERB_REJECT,
     "extend": deliveries_pb2.VERB_EXTEND,
+    "release": deliveries_pb2.VERB_RELEASE,
 }
 
 

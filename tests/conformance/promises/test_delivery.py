@@ -135,17 +135,31 @@ def test_the_highest_priority_comes_first(driver: Driver, topic: MakeTopic) -> N
 
 def test_a_lease_that_moved_on_settles_nothing(driver: Driver, topic: MakeTopic) -> None:
     name = topic()
-    verbs = ("extend", "ack", "nack", "reject")
+    verbs = ("extend", "ack", "nack", "reject", "release")
     for verb in verbs:
         driver.send(name, verb)
     stale = driver.receive(name, GROUP, wait_ms=WAIT_MS, lease_ms=LEASE_MS)
     assert [message.value for message in stale] == list(verbs)
     held = [one(driver, name) for _ in verbs]
     assert [(message.value, message.attempt) for message in held] == [(verb, 2) for verb in verbs]
-    assert [refusal(driver, message, message.value) for message in stale] == [LEASE_LOST] * 4
+    assert [refusal(driver, message, message.value) for message in stale] == [LEASE_LOST] * 5
     for message in held:  # nothing of what the late ones said has come true
         driver.settle(message, "ack")
     assert driver.receive(name, GROUP, wait_ms=LEASE_MS) == []
+    assert driver.letters(name) == []
+
+
+def test_what_is_released_was_not_delivered(driver: Driver, topic: MakeTopic) -> None:
+    name = topic(max_retries=0)
+    driver.send(name, "x")
+    for _ in range(3):
+        message = one(driver, name)
+        assert message.attempt == 1
+        driver.settle(message, "release")
+    last = one(driver, name)
+    assert refusal(driver, message, "extend") == LEASE_LOST
+    driver.settle(last, "ack")
+    assert driver.receive(name, GROUP, wait_ms=200) == []
     assert driver.letters(name) == []
 
 

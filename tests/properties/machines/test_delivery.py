@@ -14,6 +14,7 @@ from raftline.machines.delivery.commands import (
     EXTEND,
     NACK,
     REJECT,
+    RELEASE,
     START_FIRST,
     START_NEXT,
     Buried,
@@ -230,6 +231,8 @@ class Naive:
             if command.verb == EXTEND or not self.free(group, offset, *said):
                 return False
             is_fresh = message["state"] == "fresh"
+            if command.verb == RELEASE:
+                return True  # it is free
             if is_fresh and group.policy.ordered and command.verb != ACK:
                 return False
             known = {} if is_fresh else {key: message[key] for key in ("error", "key")}
@@ -237,6 +240,10 @@ class Naive:
             message = self.message("", *said, first=first, member=command.member, **known)
         if command.verb == ACK:
             group.messages[offset] = SETTLED
+        elif command.verb == RELEASE:
+            attempt = message["attempt"] - 1
+            first = message["first"] if attempt else 0
+            group.messages[offset] = self.ready(message) | {"attempt": attempt, "first": first}
         elif command.verb == EXTEND:
             until = self.at_ms + max(command.delay_ms, 0)
             group.messages[offset] = message | {"time": until}
@@ -308,7 +315,7 @@ step = st.one_of(
     st.tuples(st.just("grant"), name, offset, count, guess, guess, st.integers(0, 400),
               st.sampled_from(["w", "v"]), some_keys),
     st.tuples(st.just("settle"), name, offset, count, guess, guess,
-              st.sampled_from([ACK, NACK, NACK, REJECT, EXTEND]),
+              st.sampled_from([ACK, NACK, NACK, REJECT, EXTEND, RELEASE]),
               st.sampled_from([BACKOFF, 0, 70, 200]), st.sampled_from(["", "boom"])),
     st.tuples(st.just("tick"), st.integers(0, 400)),
     st.tuples(st.just("append"), st.integers(1, 4)),
@@ -538,7 +545,7 @@ class Driver:
             case "settle":
                 at = self.at(group, "leased", "leased", "ready", "fresh")
                 verb, delay_ms = (
-                    pick.choice([ACK, NACK, NACK, REJECT, EXTEND]),
+                    pick.choice([ACK, NACK, NACK, REJECT, EXTEND, RELEASE]),
                     pick.choice([-1, 0, 60]),
                 )
                 reason = pick.choice(["", "boom", "bang", "burst"])

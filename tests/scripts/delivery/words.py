@@ -10,6 +10,7 @@ lost WHO RANGES                handed out too, but the leader dies before the Gr
 ack LEASE RANGES               what the worker says of its lease; ``attempt=N`` to say another
 nack LEASE RANGES [delay=MS] [reason=WORD]       without a delay: after the group's backoff
 reject LEASE RANGES [reason=WORD]
+release LEASE RANGES           not begun: ready at once, and the delivery is not counted
 extend LEASE RANGES for=MS
 wait MS                        log time passes
 elect                          another leader, the next term

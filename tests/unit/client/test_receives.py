@@ -7,7 +7,7 @@ import pytest
 from raftline.client.core.caller import Caller
 from raftline.client.core.ports import Lost
 from raftline.client.core.receives import HANG_UP_MS, Pace, Receiver, Wish
-from raftline.client.core.settles import ACK, EXTEND, NACK, Lease, Settles, ranges_of
+from raftline.client.core.settles import ACK, EXTEND, NACK, RELEASE, Lease, Settles, ranges_of
 from raftline.client.core.topology import TopicMap, Topology
 from raftline.model.errors import LeaseLost, NoLeader, RaftlineError, TimedOut
 from raftline.model.records import seal_batch
@@ -179,9 +179,7 @@ def test_closing_gives_back_what_nobody_took() -> None:
     desk.clock.advance(2)
     desk.receiver.ready.popleft()
     desk.receiver.close()
-    assert desk.settled() == [
-        {"settles": [[NACK, 3, 1, 1, 0, [1, 3]]], "delay": 0, "reason": "given back"}
-    ]
+    assert desk.settled() == [{"settles": [[RELEASE, 3, 1, 1, 0, [1, 3]]]}]
 
 
 def test_what_is_in_work_is_extended_after_closing() -> None:
@@ -222,7 +220,7 @@ def test_an_answer_that_is_near_is_given_back() -> None:
     desk.receiver.when_quiet(lambda: quiet.append(1))
     desk.clock.advance(5)
     assert quiet == [1]
-    assert desk.settled()[0]["settles"] == [[NACK, 3, 1, 1, 0, [7, 9]]]
+    assert desk.settled()[0]["settles"] == [[RELEASE, 3, 1, 1, 0, [7, 9]]]
 
 
 @pytest.mark.parametrize(

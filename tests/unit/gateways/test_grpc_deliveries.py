@@ -83,9 +83,34 @@ def test_settles_that_make_no_sense() -> None:
         ):
             said = await refusal(settle(pb.SettleRequest(settles=settles)))
             assert said == ("INVALID_ARGUMENT", "invalid_argument"), settles
-        long = pb.Settle(lease_token=got.lease_token, verb=pb.VERB_NACK, reason="x" * 1_001)
-        said = await refusal(settle(pb.SettleRequest(settles=[long])))
-        assert said == ("RESOURCE_EXHAUSTED", "over_limit")
+
+    serve(scenario)
+
+
+def test_a_release_is_no_delivery() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create(max_retries=0)
+        await rig.send(b"a")
+        for _ in range(2):
+            (got,) = await rig.receive()
+            assert got.attempt == 1
+            assert (await rig.settle("release", got)).settled == 1
+        raw = pb.ReceiveRequest(topic="orders", group="workers", form=FORM_BATCHES)
+        leased = (await rig.stubs.DeliveryService.Receive(raw)).batches
+        row = pb.RangeSettle(
+            verb=pb.VERB_RELEASE,
+            term=leased.term,
+            sequence=leased.sequence,
+            attempt=1,
+            ranges=[0, 1],
+        )
+        request = pb.SettleRangesRequest(topic="orders", group="workers", settles=[row])
+        assert [
+            list(r.ranges) for r in (await rig.stubs.DeliveryService.SettleRanges(request)).lost
+        ] == [[]]
+        (last,) = await rig.receive()
+        assert last.attempt == 1
+        await rig.settle("nack", last, reason="x" * 5_000)  # cut, not refused
 
     serve(scenario)
 

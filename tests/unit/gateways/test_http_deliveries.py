@@ -11,7 +11,7 @@ from raftline.gateways.opened import BYTES_MAX, OpenedBatches
 from raftline.model.errors import InvalidArgument
 from raftline.model.records import open_batches
 from raftline.testing.batches import seal
-from tests.unit.gateways.sim_web import GROUP, TOPIC, SimWeb, serve_sim
+from tests.unit.gateways.sim_web import GROUP, TOPIC, SimWeb, serve_sim, words
 from tests.unit.gateways.web import BATCH, request
 
 RECEIVE = f"/v1/topics/{TOPIC}/groups/{GROUP}/receive"
@@ -166,6 +166,42 @@ def test_nack_after_the_backoff_or_a_delay() -> None:
     serve_sim(scenario)
 
 
+def test_a_release_is_no_delivery() -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create(max_retries=0)
+        (row,) = await web.publish("x")
+        for _ in range(3):  # one failed delivery would be the end
+            (one,) = await web.receive(member="w-1")
+            assert one["attempt"] == 1
+            answer = await web.settle("release", one)
+            assert (answer.status, answer.json["settled"]) == (200, 1)
+        fresh = await web.trace(row["id"])
+        assert (fresh["attempts"], fresh["groups"]) == ({GROUP: 0}, {GROUP: "ready"})
+        assert words(fresh)[-3:] == ["DELIVERED", "GIVEN_BACK", "RETAINED"]
+        (two,) = await web.receive()
+        late = await web.settle("ack", one)
+        assert (late.status, late.code) == (409, "lease_lost")
+        await web.settle("ack", two)
+        assert (await web.trace(row["id"]))["attempts"] == {GROUP: 1}
+        assert (await web.state())["floor"] == 1
+
+    serve_sim(scenario)
+
+
+def test_a_long_reason_is_cut() -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        (row,) = await web.publish("x")
+        (one,) = await web.receive()
+        assert (await web.settle("nack", one, delay=0, reason="ä" * 5_000)).status == 200
+        (two,) = await web.receive()
+        await web.settle("ack", two)
+        reasons = [line.get("reason") for line in (await web.trace(row["id"]))["timeline"]]
+        assert reasons.count("ä" * 1_000) == 2  # nacked, redelivered
+
+    serve_sim(scenario)
+
+
 def test_reject_gives_up_at_once() -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create()
@@ -233,7 +269,7 @@ def test_many_at_once_each_with_its_own_result() -> None:
     serve_sim(scenario)
 
 
-@pytest.mark.parametrize("verb", ["nack", "reject", "extend"])
+@pytest.mark.parametrize("verb", ["nack", "reject", "extend", "release"])
 def test_the_batch_form_of_the_other_verbs(verb: str) -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create(dead_letters=False)
@@ -250,6 +286,7 @@ def test_the_batch_form_of_the_other_verbs(verb: str) -> None:
                 "nack": {"ready": 2, "leased": 1, "floor": 0},
                 "reject": {"ready": 0, "leased": 1, "floor": 2},
                 "extend": {"ready": 0, "leased": 3, "floor": 0},
+                "release": {"ready": 2, "leased": 1, "floor": 0},
             }[verb]
         )
 
@@ -436,7 +473,8 @@ def test_settles_that_make_no_sense() -> None:
             ("nack", {"lease_token": token, "delay": "-1s"}, bad),
             ("nack", {"lease_token": token, "delay": "169h"}, bad),
             ("nack", {"lease_token": token, "delay": 10**30}, bad),
-            ("nack", {"lease_token": token, "reason": "r" * 1_001}, (429, "over_limit")),
+            ("release", {"lease_token": token, "delay": "1s"}, bad),
+            ("release", {"lease_token": token, "lease": "1s"}, bad),
             ("extend", {"lease_token": token}, bad),
             ("extend", {"lease_token": token, "lease": 0}, bad),
             ("extend", {"lease_token": token, "lease": "13h"}, bad),

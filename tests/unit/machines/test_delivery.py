@@ -93,7 +93,7 @@ def test_one_outcome_per_command_in_order():
         Grant("g", 1 << 40, "w", 5000, [0, 1, 1, 0]),
         Grant("g", 1, "w", 5000, [0, 2, 1, 0], [1]),
         Grant("g", 1, "w", 5000, [0, 1, 1, 0], [1 << 63]),
-        Settle("g", 4, 1, 1, 1, 0, [0, 1]),
+        Settle("g", 5, 1, 1, 1, 0, [0, 1]),
         Settle("g", ACK, 1, 1, 1, 0, [0]),
         Revive("g", [0]),
         Forget("g", [0]),

@@ -25,6 +25,7 @@ COMMANDS: list[c.Command] = [
 ]
 ENTRIES = {type(command).__name__: [command] for command in COMMANDS} | {
     "tick": [],
+    "release": [c.Settle("w", c.RELEASE, 2, 7, 1, 0, [0, 3])],
     "many": [c.Grant("w", 1, "", 5, [0, 1, 1, 0]), c.Settle("w", c.ACK, 1, 1, 1, 0, [0, 1])],
 }
 

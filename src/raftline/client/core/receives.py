@@ -25,7 +25,7 @@ import msgspec
 
 from raftline.client.core.caller import Caller
 from raftline.client.core.ports import BATCH, Ask, Reply, Timer
-from raftline.client.core.settles import EXTEND, NACK, Lease, Settle, Settles
+from raftline.client.core.settles import EXTEND, RELEASE, Lease, Settle, Settles
 from raftline.client.core.topology import TopicMap
 from raftline.model.errors import Internal, RaftlineError, TimedOut
 from raftline.model.message import Message
@@ -332,9 +332,9 @@ class Receiver:
         return leased
 
     def _give_back(self, leased: list[Leased]) -> None:
-        """Let others have what was leased and not worked on."""
+        """Let others have what was leased and not worked on; it counts as no delivery."""
         self._settles.take(
-            [(lease, message.offset, NACK, 0, "given back", None) for lease, message in leased]
+            [(lease, message.offset, RELEASE, 0, "", None) for lease, message in leased]
         )
 
     # ------------------------------------------------------------------ extending

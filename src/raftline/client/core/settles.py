@@ -26,6 +26,7 @@ FLYING_MAX = 2
 RANGES_MAX = 10_000  # in one request
 WAY = "settle"
 ACK, NACK, REJECT, EXTEND = "ack", "nack", "reject", "extend"
+RELEASE = "release"
 
 
 class Lease:

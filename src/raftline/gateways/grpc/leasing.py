@@ -11,7 +11,7 @@ from raftline.gateways.lease_tokens import LeaseToken, encode_token
 from raftline.gateways.opened import OpenedBatches
 from raftline.gateways.ports import Calls
 from raftline.gateways.publication import check_partition
-from raftline.machines.delivery.commands import NACK, START_FIRST, START_NEXT, Settle
+from raftline.machines.delivery.commands import RELEASE, START_FIRST, START_NEXT, Settle
 from raftline.model.calls import Received
 from raftline.model.errors import RaftlineError
 from raftline.model.limits import (
@@ -151,7 +151,7 @@ class Leasing:
         settles = [
             Settle(
                 wish.group,
-                NACK,
+                RELEASE,
                 received.term,
                 received.sequence,
                 spans[at + 2],

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from raftline.gateways.grpc.bounds import counted, short
+from raftline.gateways.grpc.bounds import counted
 from raftline.gateways.grpc.calling import error_message, new_answer, settle
 from raftline.gateways.lease_tokens import decode_token
 from raftline.gateways.ports import Calls
@@ -104,7 +104,7 @@ def _way_of(row: Any, reason: str) -> tuple[int, int, str]:
         raise InvalidArgument(f"{VERBS[verb]} takes no delay_ms", "only a nack does")
     if row.lease_ms and verb != EXTEND:
         raise InvalidArgument(f"{VERBS[verb]} takes no lease_ms", "only an extend does")
-    return verb, _delay_of(verb, row), short("a reason", reason, REASON_CHARS_MAX)
+    return verb, _delay_of(verb, row), reason[:REASON_CHARS_MAX]
 
 
 def _delay_of(verb: int, row: Any) -> int:
@@ -122,7 +122,7 @@ def _delay_of(verb: int, row: Any) -> int:
 
 
 def _verb(verb: int) -> int:
-    if not pb.VERB_ACK <= verb <= pb.VERB_EXTEND:
+    if not pb.VERB_ACK <= verb <= pb.VERB_RELEASE:
         known = ", ".join(f"VERB_{name.upper()}" for name in VERBS)
         raise InvalidArgument(f"{verb} is no settle", f"use one of {known}")
     return verb - pb.VERB_ACK
@@ -134,7 +134,6 @@ def _range_settles(request: pb.SettleRangesRequest) -> list[Settle]:
     count = sum(len(row.ranges) for row in request.settles) // 2
     if count > RANGES_MAX:
         raise OverLimit("ranges in one request", count, RANGES_MAX)
-    short("a reason", request.reason, REASON_CHARS_MAX)
     settles: list[Settle] = []
     for row in request.settles:
         verb = _verb(row.verb)
@@ -148,7 +147,7 @@ def _range_settles(request: pb.SettleRangesRequest) -> list[Settle]:
                 *numbers,
                 _ranges(list(row.ranges)),
                 _delay_of(verb, request),
-                request.reason,
+                request.reason[:REASON_CHARS_MAX],
             )
         )
     return settles

@@ -231,8 +231,8 @@ class DeliveryRoutes:
                     raise InvalidArgument("lease and extension_seconds", "send one of them")
                 lease = body.extension_seconds * 1000
             delay_ms = delay_of(verb, body.delay, lease)
-            _check_reason(body.reason)
-            rows = [(decode_token(text), verb, delay_ms, body.reason) for text in texts]
+            reason = _cut(body.reason)
+            rows = [(decode_token(text), verb, delay_ms, reason) for text in texts]
             self._settle(exchange, request, rows, texts, is_one=not body.lease_tokens)
 
         return settle
@@ -243,9 +243,8 @@ class DeliveryRoutes:
         rows: list[tuple[LeaseToken, int, int, str]] = []
         for item in body.settles:
             verb = _verb(item.verb)
-            _check_reason(item.reason)
             delay_ms = delay_of(verb, item.delay, item.lease)
-            rows.append((decode_token(item.lease_token), verb, delay_ms, item.reason))
+            rows.append((decode_token(item.lease_token), verb, delay_ms, _cut(item.reason)))
         texts = [item.lease_token for item in body.settles]
         self._settle(exchange, request, rows, texts, is_one=False)
 
@@ -317,7 +316,7 @@ class DeliveryRoutes:
         count = sum(len(row[-1]) for row in body.settles) // 2
         if count > RANGES_MAX:
             raise OverLimit("ranges in one request", count, RANGES_MAX)
-        _check_reason(body.reason)
+        reason = _cut(body.reason)
         group, partition = request.params["group"], request.partition
         settles: list[Settle] = []
         for name, term, sequence, attempt, generation, ranges in body.settles:
@@ -332,7 +331,7 @@ class DeliveryRoutes:
                     generation,
                     _ranges(ranges),
                     delay_of(verb, body.delay, body.lease, is_one=False),
-                    body.reason,
+                    reason,
                 )
             )
 
@@ -413,6 +412,6 @@ def delay_of(
     return 0
 
 
-def _check_reason(reason: str) -> None:
-    if len(reason) > REASON_CHARS_MAX:
-        raise OverLimit("characters of a reason", len(reason), REASON_CHARS_MAX)
+def _cut(reason: str) -> str:
+    """Return a reason without its tail: nobody loses a settle because an error was long."""
+    return reason[:REASON_CHARS_MAX]

@@ -24,8 +24,8 @@ from raftline.model.limits import ENTRY_BYTES_MAX
 DELIVER_TAG = 0x03
 _PREFIX = bytes([DELIVER_TAG])
 
-ACK, NACK, REJECT, EXTEND = 0, 1, 2, 3  # what a settle says
-VERBS = ("ack", "nack", "reject", "extend")
+ACK, NACK, REJECT, EXTEND, RELEASE = 0, 1, 2, 3, 4  # what a settle says
+VERBS = ("ack", "nack", "reject", "extend", "release")
 BACKOFF = -1  # nack after the policy's own backoff
 
 START_FIRST, START_NEXT = -1, -2  # where a new group begins: all there is; what comes from now on
@@ -62,7 +62,7 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, tag="g"):
 
 
 class Settle(msgspec.Struct, frozen=True, array_like=True, tag="s"):
-    """Ack, nack, reject or extend ``ranges`` of one lease, all of the same attempt."""
+    """Ack, nack, reject, extend or release ``ranges`` of one lease, all of the same attempt."""
 
     group: str
     verb: int

@@ -9,15 +9,18 @@ L3  A Grant may be lost with its leader after the messages went out. A settle th
 L4  Everything else is lost: the lease has moved on, and the caller hears it.
 L5  In an ordered group a message whose key is held by another is left out of a Grant. A Grant
     that names no keys is left out whole.
+L6  A release says that work was not begun: the message is ready at once, and its delivery is not
+    counted. The next one has the same number; the lease tells them apart. Adopted it is no more
+    than a word: the message is free already.
 """
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from raftline.machines.delivery.commands import ACK, EXTEND, NACK, Grant, Settle
+from raftline.machines.delivery.commands import ACK, EXTEND, NACK, RELEASE, Grant, Settle
 from raftline.machines.delivery.group import Piece, WorkGroup
 from raftline.machines.delivery.outbox import MAX_RETRIES, REJECTED, Outbox
-from raftline.machines.delivery.retries import Delivery, give_back, give_up, is_last
+from raftline.machines.delivery.retries import Delivery, give_back, give_up, is_last, release
 from raftline.machines.delivery.rows import (
     ATTEMPT_MAX,
     FIRST,
@@ -167,7 +170,7 @@ def _is_adopted(group: WorkGroup, row: Row | None, command: Settle) -> bool:
     """Say whether a settle without a lease stands for a lost Grant. L3."""
     if command.verb == EXTEND or not is_free(group, row, command.attempt, command.generation):
         return False
-    return row is not None or command.verb == ACK or not group.policy.ordered
+    return row is not None or command.verb in (ACK, RELEASE) or not group.policy.ordered
 
 
 def _settle_piece(
@@ -181,6 +184,10 @@ def _settle_piece(
         assert row is not None
         until_ms = at_ms + min(max(command.delay_ms, 0), LEASE_MS_MAX)
         group.change(piece, (*row[:LEASE], row[LEASE], max(1, until_ms), *row[FIRST:]))
+        return
+    if verb == RELEASE:
+        if row is not None and state_of(row) == LEASED:  # L6
+            release(group, piece)
         return
     failed = Delivery(command.attempt, command.generation, at_ms, 0)
     failed.member = command.member[:MEMBER_ID_CHARS_MAX]

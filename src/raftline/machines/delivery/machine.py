@@ -22,9 +22,9 @@ from collections.abc import Callable
 from typing import assert_never
 
 from raftline.machines.delivery.commands import (
-    EXTEND,
     START_FIRST,
     START_NEXT,
+    VERBS,
     AckQuery,
     Buried,
     Command,
@@ -220,7 +220,7 @@ class DeliveryMachine:
         group = self.groups.get(command.group)
         if group is None:
             return refused(UnknownGroup(command.group[:GROUP_NAME_CHARS_MAX]))
-        if not 0 <= command.verb <= EXTEND or len(command.ranges) % 2:
+        if not 0 <= command.verb < len(VERBS) or len(command.ranges) % 2:
             return _malformed(command)
         return SettledRanges(settle(group, self.outbox, command, self.at_ms, next_offset))
 

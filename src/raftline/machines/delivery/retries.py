@@ -64,6 +64,16 @@ def give_back(group: WorkGroup, piece: Piece, failed: Delivery, delay_ms: int, a
     group.change(piece, (mark, 0, time_ms, failed.first_ms, who_of(0, error), failed.key))
 
 
+def release(group: WorkGroup, piece: Piece) -> None:
+    """Make a leased piece ready again as if this delivery had not been."""
+    row = piece[2]
+    assert row is not None
+    attempt = attempt_of(row) - 1
+    mark = mark_of(READY, attempt, generation_of(row))
+    first_ms = row[FIRST] if attempt else 0
+    group.change(piece, (mark, 0, 0, first_ms, who_of(0, error_of(row)), row[KEY]))
+
+
 def is_last(policy: Policy, attempt: int) -> bool:
     """Say whether a failed delivery number ``attempt`` was the last. R1."""
     return attempt > policy.max_retries

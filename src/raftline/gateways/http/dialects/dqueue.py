@@ -41,7 +41,6 @@ from raftline.model.calls import ReadReply, Received, Settled
 from raftline.model.errors import (
     InvalidArgument,
     LeaseLost,
-    OverLimit,
     RaftlineError,
     UnknownMessage,
 )
@@ -311,9 +310,8 @@ class DqueueRoutes:
         def settle(exchange: Exchange, request: Request) -> None:
             body: SettleBody = decode(request.body, SettleBody, '{"worker_id": "worker-1"}')
             _check_worker(body.worker_id)
-            if len(body.reason) > REASON_CHARS_MAX:
-                raise OverLimit("characters of a reason", len(body.reason), REASON_CHARS_MAX)
             delay_ms = delay_of(verb, body.delay, body.lease)
+            reason = body.reason[:REASON_CHARS_MAX]
             name = request.params["id"]
 
             def found(state: State) -> None:
@@ -323,13 +321,13 @@ class DqueueRoutes:
                 if state["state"] != "leased" or state["member"] != body.worker_id:
                     raise LeaseLost(f"task {name}")
                 if verb != NACK:
-                    self._settle(exchange, request, verb, state, delay_ms, body.reason)
+                    self._settle(exchange, request, verb, state, delay_ms, reason)
                     return
 
                 def read(message: Message) -> None:
                     last = state["attempts"] > retries_of(message, self._retries)
                     kind, delay = (REJECT, 0) if last else (NACK, delay_ms)
-                    self._settle(exchange, request, kind, state, delay, body.reason)
+                    self._settle(exchange, request, kind, state, delay, reason)
 
                 self._read(exchange, request, state["offset"], read)
 

@@ -21,6 +21,7 @@ class Verb(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     VERB_NACK: _ClassVar[Verb]
     VERB_REJECT: _ClassVar[Verb]
     VERB_EXTEND: _ClassVar[Verb]
+    VERB_RELEASE: _ClassVar[Verb]
 START_FIRST: Start
 START_NEXT: Start
 VERB_UNSPECIFIED: Verb
@@ -28,6 +29,7 @@ VERB_ACK: Verb
 VERB_NACK: Verb
 VERB_REJECT: Verb
 VERB_EXTEND: Verb
+VERB_RELEASE: Verb
 
 class ReceiveRequest(_message.Message):
     __slots__ = ("topic", "group", "count", "wait_ms", "lease_ms", "member", "partition", "bytes_max", "ordered", "start", "form")
