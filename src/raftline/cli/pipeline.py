@@ -12,6 +12,7 @@ import typer
 from raftline.cli import words
 from raftline.cli.pipeline_archive import archive, optimize, restore
 from raftline.cli.pipeline_options import Conf, Master, Servers, pipeline_job
+from raftline.cli.pipeline_redrive import redrive
 from raftline.cli.session import console, short, table
 from raftline.model.errors import InvalidArgument
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 commands = typer.Typer(
     help="Jobs on Spark: archive, restore, optimize, report, redrive, sql.", no_args_is_help=True
 )
-for command in (archive, restore, optimize):
+for command in (archive, restore, optimize, redrive):
     commands.command()(command)
 
 CELL_CHARS_MAX = 120

@@ -69,6 +69,6 @@ def _hint(text: str) -> str:
         case None:
             return ""
         case found if found[1].startswith(("PARSE_SYNTAX_ERROR", "UNRESOLVED_COLUMN")):
-            return "columns: topic, partition, offset, timestamp, key, value, headers, priority"
+            return 'columns of a table: raftline pipeline sql "describe orders"'
         case _:
             return ""

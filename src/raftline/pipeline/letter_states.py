@@ -12,17 +12,14 @@ from typing import Any
 from urllib.parse import quote
 
 from raftline.client.caller import Caller
-from raftline.model.names import DEAD_LETTERS
 
 PAGE = 1_000
 
 
-def state_column(servers: str, topic: str) -> Any:
-    """Return a function of Spark: offset in the dead-letter ``topic`` -> state."""
+def state_column(servers: str, source: str) -> Any:
+    """Return a function of Spark: offset of a dead letter of ``source`` -> state."""
     import pandas as pd
     from pyspark.sql.functions import pandas_udf
-
-    source = topic.removesuffix(DEAD_LETTERS)
 
     def look(offsets: Iterator[pd.Series]) -> Iterator[pd.Series]:
         with Caller(servers) as caller:

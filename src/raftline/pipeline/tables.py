@@ -28,7 +28,7 @@ from raftline.model.errors import (
     UnknownGroup,
     UnknownTopic,
 )
-from raftline.model.names import TRACES, is_dead_letter_topic
+from raftline.model.names import DEAD_LETTERS, TRACES, is_dead_letter_topic
 from raftline.pipeline.trace_events import SQL_SCHEMA, to_events
 
 if TYPE_CHECKING:
@@ -105,6 +105,10 @@ class Tables:
         """Return the names of all topics."""
         return [row["name"] for row in self._caller.call("GET", "/v1/topics")["topics"]]
 
+    def check_topic(self, name: str) -> None:
+        """Refuse a topic that there is not. Raises UnknownTopic."""
+        self._caller.call("GET", _path(name))
+
     def _unknown(self, name: str, names: list[str]) -> NotFound:
         near = difflib.get_close_matches(name, [*names, *SYSTEM], n=3)
         known = ", ".join(near or sorted(names)[:10]) or "none yet"
@@ -170,8 +174,11 @@ class Tables:
 
     # ------------------------------------------------------------------ dead letters
 
-    def letters(self, topic: str) -> "DataFrame":
-        """Return a dead-letter topic: messages as they were, and their story."""
+    def letters(self, topic: str, *, source: str = "", raw: bool = False) -> "DataFrame":
+        """Return a dead-letter topic: messages as they were, and their story.
+
+        ``raw``: with key, value and headers as they are stored, too, as ``_key`` and so on.
+        """
         from pyspark.sql import functions as f
 
         from raftline.pipeline.letter_states import state_column
@@ -192,12 +199,16 @@ class Tables:
         columns["origin_topic"] = f.regexp_extract(place, r"^(.*)/\d+$", 1)
         columns["origin_partition"] = f.substring_index(place, "/", -1).cast("int")
         columns["origin_offset"] = f.substring_index(origin, "@", -1).cast("long")
-        columns["state"] = state_column(self.servers, topic)(f.col("offset"))
+        source = source or topic.removesuffix(DEAD_LETTERS)
+        columns["state"] = state_column(self.servers, source)(f.col("offset"))
         told = told.withColumns(columns)
         kept = f.filter(f.col("headers"), lambda h: ~h["key"].isin(*HEADERS))
+        if raw:
+            told = told.withColumns({"_key": f.col("key"), "_value": f.col("value")})
+            told = told.withColumn("_headers", kept)
         return self._decoded(told, kept)
 
-    def no_letters(self) -> "DataFrame":
+    def no_letters(self, *, raw: bool = False) -> "DataFrame":
         """Return the table of a topic that never had a dead letter."""
         text = self.decode == "text"
         payload = "string" if text else "binary"
@@ -209,6 +220,9 @@ class Tables:
             *(f"`{name}` timestamp" for name in _STORY_TIMES),
             "origin_topic string, origin_partition int, origin_offset long, state string",
         ]
+        if raw:
+            columns.append("_key binary, _value binary")
+            columns.append("_headers array<struct<key:string,value:binary>>")
         return self._spark.createDataFrame([], ", ".join(columns))
 
     # ------------------------------------------------------------------ traces
