@@ -15,11 +15,10 @@ from pathlib import Path
 
 TIMEOUT_S = 600
 Coordinates = tuple[str, ...]  # group:artifact:version
-QUIET = "org.slf4j:slf4j-nop"
 
 SETS: dict[str, tuple[Coordinates, bool]] = {  # jars; with all they depend on
-    "kafka-3.9": (("org.apache.kafka:kafka-tools:3.9.1", f"{QUIET}:1.7.36"), True),
-    "kafka-4": (("org.apache.kafka:kafka-tools:4.3.1", f"{QUIET}:1.7.36"), True),
+    "kafka-3.9": (("org.apache.kafka:kafka-tools:3.9.1",), True),
+    "kafka-4": (("org.apache.kafka:kafka-tools:4.3.1", "org.slf4j:slf4j-nop:1.7.36"), True),
     "spark-kafka": (
         (
             "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
