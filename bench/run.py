@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import appends, client, deliveries, failover, latency, publish, standing
+from bench import appends, client, deliveries, failover, kafka_gateway, latency, publish, standing
 from bench.figures import Figure, Report
 from bench.machine import describe, measure_sync
 from bench.report import page, table
@@ -36,6 +36,7 @@ SCENARIOS: dict[str, Scenario] = {
     "held": publish.held,
     "workers": deliveries.workers,
     "client": client.client,
+    "kafka": kafka_gateway.kafka,
     "traces": deliveries.traces,
     "latency": latency.end_to_end,
     "delayed": latency.delayed,

@@ -1,0 +1,103 @@
+"""Kafka clients on one node and on three: rate and CPU of produce and consume, latency.
+
+The same load runs against Apache Kafka in bench/peers/kafka, turn by turn with this one.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from bench.cluster import BenchCluster, running
+from bench.figures import Figure, Goal, under
+from bench.kafka_load import KafkaResult, KafkaSpec
+
+TOPIC = "kafka"
+LIMIT_S = 400
+IN_FLIGHT = (1, 8, 64)
+ROOT = Path(__file__).parent.parent
+
+
+def kafka(work: Path, *, quick: bool) -> list[Figure]:
+    """Measure one node, then three."""
+    found: list[Figure] = []
+    for nodes in (1, 3):
+        with running(work / f"kafka-{nodes}", nodes) as cluster:
+            found += measure(cluster, f"Kafka, {nodes} node{'s' * (nodes > 1)}", quick=quick)
+    return found
+
+
+def measure(cluster: BenchCluster, section: str, *, quick: bool) -> list[Figure]:
+    """Run every task on a cluster of ours."""
+    cluster.create(TOPIC, 1)
+    leader = cluster.leader_of(TOPIC)
+    pids = [node.pid for node in cluster.nodes]
+    servers = ",".join(node.kafka for node in cluster.nodes)
+    goal = under(1.2) if len(cluster.nodes) == 3 else None
+    base = KafkaSpec(
+        task="", servers=servers, topic=TOPIC, pids=pids, leader=leader.kafka, partitions=1
+    )
+    return tasks(base, section, goal, quick=quick)
+
+
+def tasks(base: KafkaSpec, section: str, goal: Goal | None, *, quick: bool) -> list[Figure]:
+    """Run every task; on whatever answers there."""
+    many = 50_000 if quick else 2_000_000
+    found = pair(base, section, many, 100, goal)
+    if not quick:
+        one_kib = msgspec.structs.replace(base, topic=f"{base.topic}-1k")
+        found += pair(one_kib, section, 500_000, 1024, None)
+    result = run(base, task="latency", count=100 if quick else 2_000)
+    found.append(_figure(section, "100 B at 200/s: p50", result.p50_ms, "ms"))
+    found.append(_figure(section, "100 B at 200/s: p99", result.p99_ms, "ms"))
+    for depth in (1, 64) if quick else IN_FLIGHT:
+        count = 300 * depth if quick else 4_000 * min(depth, 16)
+        result = run(base, task="single", count=count, in_flight=depth)
+        name = f"single messages, {depth} in flight"
+        found.append(_figure(section, f"{name}: rate", result.count / result.seconds, "requests/s"))
+        found.append(_cpu(section, f"{name}: server CPU", result, None))
+    return found
+
+
+def pair(
+    base: KafkaSpec, section: str, count: int, message_bytes: int, goal: Goal | None
+) -> list[Figure]:
+    """Produce, then read it back."""
+    found: list[Figure] = []
+    size = "100 B" if message_bytes == 100 else "1 KiB"
+    for task in ("produce", "consume"):
+        result = run(base, task=task, count=count, message_bytes=message_bytes)
+        name = f"{task} {count:,} x {size}"
+        rate = result.count / result.seconds
+        note = f"client CPU {result.client_cpu_s / result.count * 1e6:.2f} µs/message"
+        found.append(_figure(section, f"{name}: rate", rate, "messages/s", note))
+        found.append(
+            _cpu(section, f"{name}: server CPU", result, goal if task == "produce" else None)
+        )
+    return found
+
+
+def run(base: KafkaSpec, **wanted: object) -> KafkaResult:
+    """Run one load process to its end."""
+    spec = msgspec.structs.replace(base, **wanted)
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.kafka_load", msgspec.json.encode(spec).decode()],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        cwd=ROOT,
+    )
+    if done.returncode:
+        raise SystemExit(f"the load process failed: {done.stderr.strip()[-2000:]}")
+    return msgspec.json.decode(done.stdout.encode(), type=KafkaResult)
+
+
+def _cpu(section: str, name: str, result: KafkaResult, goal: Goal | None) -> Figure:
+    value = result.server_cpu_s / result.count * 1e6
+    return Figure(section=section, name=name, value=value, unit="µs/message", goal=goal)
+
+
+def _figure(section: str, name: str, value: float, unit: str, note: str = "") -> Figure:
+    return Figure(section=section, name=name, value=value, unit=unit, note=note)
