@@ -2,9 +2,9 @@
 
     python -m bench.kafka_load '{"task": "produce", "servers": "...", "pids": [...], ...}'
 
-``produce`` and ``consume`` use librdkafka, as does ``latency`` (single messages at a rate). ``single``
-sends requests of one message over a plain socket, so many in flight, so that the client costs as
-little as can be. CPU of the servers is read from /proc before and after.
+``produce`` and ``consume`` use librdkafka, as does ``latency`` (single messages at a rate). With
+``single`` requests of one message go over a plain socket, so many in flight, so that the client
+costs as little as can be. CPU of the servers is read from /proc before and after.
 """
 
 import socket
