@@ -2,12 +2,15 @@
 
 State
     Files by path, least recently used first. The lane owns the pool; the loop may only look
-    (``peek``) while it holds the lock, which it never waits for.
+    (``peek``) while it holds the lock, which it never waits for. ``fresh``: the directories in
+    which a file was made since their names were last synced.
 
 Invariants
     F1  No file is closed while the loop reads it: closing takes the lock.
     F2  A pinned file (bytes not yet synced) is not closed to make room, so that an error of the
         write-back is reported to the handle that wrote.
+    F3  A file that was made is in a ``fresh`` directory until somebody synced its names: files are
+        made when they are first written, which may be long after their segment began.
 """
 
 from threading import Lock
@@ -20,7 +23,7 @@ OPEN_MAX = 512
 class FilePool:
     """The open files of the logs that share one lane."""
 
-    __slots__ = ("_files", "_pinned", "disk", "lock", "open_max")
+    __slots__ = ("_files", "_pinned", "disk", "fresh", "lock", "open_max")
 
     def __init__(self, disk: Disk, open_max: int = OPEN_MAX) -> None:
         self.disk = disk
@@ -28,12 +31,13 @@ class FilePool:
         self.lock = Lock()
         self._files: dict[str, File] = {}
         self._pinned: set[str] = set()
+        self.fresh: set[str] = set()  # F3
 
     def get(self, path: str, *, create: bool = False) -> File:
         """Return the open file. Raises FileNotFoundError unless ``create``. Lane only."""
         file = self._files.get(path)
         if file is None:
-            file = self.disk.open(path, create=create)
+            file = self._open(path, create=create)
             with self.lock:
                 self._files[path] = file
             self._make_room()
@@ -41,6 +45,16 @@ class FilePool:
             with self.lock:
                 del self._files[path]
                 self._files[path] = file
+        return file
+
+    def _open(self, path: str, *, create: bool) -> File:
+        try:
+            return self.disk.open(path)
+        except FileNotFoundError:
+            if not create:
+                raise
+        file = self.disk.open(path, create=True)
+        self.fresh.add(path.rpartition("/")[0])
         return file
 
     def peek(self, path: str) -> File | None:

@@ -222,7 +222,7 @@ class LogFiles:
             except SyncFailed as error:
                 self.stopped = str(error)
                 raise
-        if self._names_dirty:
+        if self._names_dirty or self.directory in self.pool.fresh:
             self._sync_names()
         return self.mark(log_start)
 
@@ -233,6 +233,7 @@ class LogFiles:
             self.stopped = f"fsync of {self.directory} failed: {error}"
             raise SyncFailed(self.stopped) from error
         self._names_dirty = False
+        self.pool.fresh.discard(self.directory)
 
     def mark(self, log_start: int) -> LogMark:
         """Return where the log stands; true on disk only right after ``sync``."""

@@ -164,6 +164,24 @@ def test_trim_to_the_end_leaves_an_empty_log() -> None:
     assert len(twin.log.read_job(end, 10)()) >= 1
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_written_long_after_everything_was_trimmed_survives_a_power_loss(
+    seed: int,
+) -> None:
+    """A segment without messages has no files yet, and was counted as having durable names."""
+    twin = filled(seed)
+    twin.sync()
+    end = twin.log.log_end
+    twin.log.trim(end)
+    twin.log.trim_job()()
+    twin.sync()  # the empty segment is in the mark
+    twin.append(100, 200)
+    twin.sync()
+    twin.reopen()
+    assert twin.log.damage == []
+    twin.check_reads()
+
+
 def test_a_segment_that_is_missing_without_a_trim_is_damage() -> None:
     twin = filled()
     twin.sync()
