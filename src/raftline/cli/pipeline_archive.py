@@ -7,7 +7,6 @@ import typer
 from raftline.cli import words
 from raftline.cli.archive_place import archive_dir_default
 from raftline.cli.pipeline_options import Conf, Master, Servers, finish, pipeline_job
-from raftline.model.errors import InvalidArgument
 
 Dir = Annotated[
     str, typer.Option("--dir", "--archive", help="the archive (archive_dir of the topic)")
@@ -59,9 +58,54 @@ def archive(
         finish(context, job, summary)
 
 
-def restore(context: typer.Context) -> None:
-    """Bring a time window of the archive back into a topic."""
-    raise _later("restore")
+def restore(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(help="the archived topic")],
+    to: Annotated[str, typer.Option(help="the topic they go to (the same)")] = "",
+    from_time: Annotated[str, typer.Option(help="RFC 3339, a date, or -1h")] = "",
+    to_time: Annotated[str, typer.Option(help="up to, and not including, this time")] = "",
+    from_offset: Annotated[int, typer.Option(min=0, help="from this offset")] = 0,
+    to_offset: Annotated[
+        int | None, typer.Option(min=1, help="up to, and not including, this offset")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="only this one")
+    ] = None,
+    directory: Dir = "",
+    servers: Servers = "",
+    master: Master = "local[*]",
+    conf: Conf = None,
+) -> None:
+    """Bring archived messages back into a topic: a window of time, or of offsets.
+
+    Each comes once: the same command again goes on where it came to, and adds nothing when it was
+    done. Write times that stay the same (2026-01-31, not -1h) for that.
+
+    For example:
+
+      raftline pipeline restore orders --from-time 2026-01-30 --to-time 2026-01-31 --to orders-jan
+      raftline pipeline restore orders --partition 2 --from-offset 1000 --to-offset 2000
+    """
+    from_ms, to_ms = (
+        words.moment_ms(from_time, "--from-time"),
+        words.moment_ms(to_time, "--to-time"),
+    )
+    with pipeline_job(context, "restore", servers, master, conf) as job:
+        from raftline.pipeline import restore as module
+
+        summary = module.run(
+            job,
+            topic=topic,
+            to=to,
+            directory=directory,
+            directory_default=archive_dir_default(),
+            from_ms=from_ms,
+            to_ms=to_ms,
+            from_offset=from_offset,
+            to_offset=to_offset,
+            partition=partition,
+        )
+        finish(context, job, summary)
 
 
 def optimize(
@@ -101,7 +145,3 @@ def optimize(
             file_bytes=file_bytes,
         )
         finish(context, job, summary)
-
-
-def _later(name: str) -> InvalidArgument:
-    return InvalidArgument(f"raftline pipeline {name} is not there yet", "raftline pipeline --help")
