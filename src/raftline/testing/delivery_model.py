@@ -33,13 +33,17 @@ from raftline.machines.delivery.commands import (
     RELEASE,
     START_FIRST,
     START_NEXT,
+    AckQuery,
     Buried,
     Command,
     DropGroup,
     Forget,
     Grant,
+    LeaseQuery,
     OpenGroup,
     Policy,
+    RejectQuery,
+    ReleaseQuery,
     Reset,
     Revive,
     Settle,
@@ -155,11 +159,12 @@ class DeliveryModel:
         """A delivery came to nothing: deliver again, or give up. M4."""
         life = group.lives[offset]
         if life.attempts > group.policy.max_retries:
-            self._give_up(name, group, offset)
+            self.give_up(name, group, offset)
         else:
             group.turn(offset, state)
 
-    def _give_up(self, name: str, group: GroupModel, offset: int) -> None:
+    def give_up(self, name: str, group: GroupModel, offset: int) -> None:
+        """Let a message die."""
         if not group.policy.dead_letters:
             group.turn(offset, SETTLED)
             return
@@ -192,6 +197,8 @@ class DeliveryModel:
                 return self._forget(command)
             case Reset():
                 self._reset(command, log_start, next_offset)
+            case LeaseQuery() | AckQuery() | RejectQuery() | ReleaseQuery():
+                pass  # query_model.py
             case _:
                 assert_never(command)
         return None
@@ -307,7 +314,7 @@ class DeliveryModel:
         elif command.verb == EXTEND:
             life.deadline_ms = self.at_ms + command.delay_ms
         elif command.verb == REJECT:
-            self._give_up(command.group, group, offset)
+            self.give_up(command.group, group, offset)
         else:
             assert command.verb == NACK
             delay_ms = command.delay_ms

@@ -20,6 +20,8 @@ from raftline.testing.cluster import SimCluster, SimError, production_node, sim_
 from raftline.testing.faults import FAULTS, Nemesis, Strike
 from raftline.testing.history import Final, History, Op, ReplicaLog
 from raftline.testing.hosts import Build
+from raftline.testing.pipeline_run import TOPIC as PIPELINE_TOPIC
+from raftline.testing.pipeline_run import PipelineRun
 from raftline.testing.queue_run import QueueRun
 from raftline.testing.queue_workload import QueueSettings
 from raftline.testing.tape import Tape
@@ -44,6 +46,7 @@ class Plan(msgspec.Struct, frozen=True):
     nodes: int = 3
     workload: WorkloadSettings = WorkloadSettings()
     queue: QueueSettings = QueueSettings()
+    pipeline: int = 4  # jobs stage, publish and lease in every so manieth seed; 0: in none
     faults: tuple[str, ...] = ()  # only these classes; none named: all of them
 
 
@@ -85,6 +88,9 @@ class Simulation:
             self.queue = QueueRun(
                 self.cluster, self.history, self.cluster.world.fork_rng(), tape, self.plan.queue
             )
+        self.pipeline: PipelineRun | None = None
+        if self.plan.pipeline and build is None and seed % self.plan.pipeline == 0:
+            self.pipeline = PipelineRun(self.cluster, self.history, self.cluster.world.fork_rng())
         self.cluster.world.events_max = EVENTS_MAX
         self.final = Final(boot_ms=-1.0)
         self._rng = rng
@@ -110,10 +116,14 @@ class Simulation:
                 self._end_calls()
                 if self.queue is not None:
                     self.queue.drain()
+                if self.pipeline is not None:
+                    self.pipeline.drain()
                 self._settle()
                 self._read_all()
                 if self.queue is not None:
                     self._read_queue(self.queue)
+                if self.pipeline is not None:
+                    self._read_queue(self.pipeline)
         except Runaway as error:
             return self._judge((str(error),))
         return self._judge(())
@@ -124,6 +134,9 @@ class Simulation:
         if self.queue is not None:
             found = (*verdict.violations, *self.queue.check())
             verdict = Verdict(found, {**verdict.counts, **self.queue.history.counts()})
+        if self.pipeline is not None:
+            found = (*verdict.violations, *self.pipeline.check())
+            verdict = Verdict(found, {**verdict.counts, **self.pipeline.counts()})
         lines: Sequence[str] = ()
         if not verdict.clean:
             lines = (*self.nemesis.lines, *self.cluster.log_lines(60))
@@ -155,6 +168,8 @@ class Simulation:
                 cluster.create_topic(self.plan.workload.topic, self.plan.workload.partitions)
                 if self.queue is not None:
                     self.queue.create()
+                if self.pipeline is not None:
+                    self.pipeline.create()
             except (RaftlineError, SimError):
                 ready = False
         self.final.boot_ms = cluster.now_ms if ready else -1.0
@@ -166,6 +181,8 @@ class Simulation:
         self.workload.schedule(self.plan.operations, now_ms, end_ms)
         if self.queue is not None:
             self.queue.workload.schedule(self.plan.queue_operations, now_ms, end_ms)
+        if self.pipeline is not None:
+            self.pipeline.start()
         self.nemesis.schedule(now_ms + 500.0, end_ms - 2_000.0)
         self.cluster.world.run_to(end_ms)
 
@@ -257,7 +274,7 @@ class Simulation:
         unread: list[str] = []
         for view in self._catalog_topics():
             topic, partition, names = view
-            if topic.startswith(self.plan.queue.topic):
+            if topic.startswith((self.plan.queue.topic, PIPELINE_TOPIC)):
                 continue  # batches of released messages are built by nodes: read one by one
             logs: list[ReplicaLog] = []
             for name in names:
@@ -269,11 +286,11 @@ class Simulation:
                 self.final.replicas[f"{topic}/{partition}"] = tuple(logs)
         self.final.unread = tuple(unread)
 
-    def _read_queue(self, queue: QueueRun) -> None:
+    def _read_queue(self, run: QueueRun | PipelineRun) -> None:
         try:
-            queue.read()
+            run.read()
         except (RaftlineError, SimError) as error:
-            self.final.unread = (*self.final.unread, f"{self.plan.queue.topic}: {error}")
+            self.final.unread = (*self.final.unread, f"{type(run).__name__}: {error}")
 
     def _catalog_topics(self) -> list[tuple[str, int, list[str]]]:
         views = [h.node.catalog() for h in self.cluster.hosts.values() if h.node is not None]
