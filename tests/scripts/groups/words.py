@@ -11,6 +11,13 @@ expire GROUP MEMBER...           the leader has not heard from them for too long
 commit GROUP MEMBER PLACE@OFFSET...   MEMBER ``-``: nobody's
 reset GROUP PLACE@OFFSET...
 delete GROUP
+form GROUP MEMBER... [protocol=NAME] [leader=MEMBER] [generation=N]
+                                 a classic group's next generation; ``a!one`` is static
+assign GROUP PLACES-OF-MEMBERS... [generation=N]   what its leader assigned: ``a=orders/0,1``
+dismiss GROUP MEMBER...          members of a classic group left, or fell silent
+substitute GROUP OLD NEW!INSTANCE  a static member came back under another name
+forget GROUP PLACES...           drop cursors
+classic GROUP                    a classic group: state, protocol, leader, who has what
 wait MS
 restart                          restore a fresh machine from the snapshot
 show GROUP                       who reads what; ``a>b``: a has it and is asked to give it to b
@@ -23,6 +30,7 @@ from raftline.machines.groups import events as ev
 from raftline.machines.groups.machine import GroupsMachine
 from raftline.machines.groups.views import group_view, member_view
 from raftline.machines.machine import Refused
+from raftline.model.classic_groups import ClassicMember, Offered, Share
 from raftline.model.groups import Offset, Offsets, Places
 
 
@@ -39,6 +47,8 @@ class Words:
 
     def run(self, line: str) -> list[str]:
         verb, *words = line.split()
+        if verb == "assign":
+            return self._assign(words)
         options = dict(word.split("=", 1) for word in words if "=" in word)
         words = [word for word in words if "=" not in word]
         run = getattr(self, f"_{verb}", None)
@@ -129,6 +139,52 @@ class Words:
             joined[name] = int(epoch) if epoch else members[name].joined_epoch
         return self._apply(c.Expire(words[0], joined, self.at_ms))
 
+    # Classic groups.
+
+    def _form(self, words, options) -> list[str]:
+        group, *names = words
+        known = self.machine.groups.get(group)
+        generation = int(options.get("generation", (known.epoch if known else 0) + 1))
+        protocol = options.get("protocol", "range")
+        members = tuple(classic_member(name, protocol) for name in names)
+        leader = options.get("leader", members[0].id)
+        return self._apply(
+            c.Form(group, generation, "consumer", protocol, leader, members, self.at_ms)
+        )
+
+    def _assign(self, words) -> list[str]:
+        group, *rows = words
+        shares: dict[str, Share] = {}
+        generation = self.machine.groups[group].epoch
+        for row in rows:
+            name, text = row.split("=", 1)
+            if name == "generation":
+                generation = int(text)
+            else:
+                shares[name] = Share(text.encode(), places(text))
+        return self._apply(c.Assign(group, generation, shares, self.at_ms))
+
+    def _dismiss(self, words, options) -> list[str]:
+        return self._apply(c.Dismiss(words[0], tuple(words[1:]), self.at_ms))
+
+    def _substitute(self, words, options) -> list[str]:
+        group, old, new = words
+        member = classic_member(new, "range")
+        return self._apply(c.Substitute(group, old, member, self.at_ms))
+
+    def _forget(self, words, options) -> list[str]:
+        return self._apply(c.DropCursors(words[0], places("+".join(words[1:])), self.at_ms))
+
+    def _classic(self, words, options) -> list[str]:
+        group = self.machine.group(words[0])
+        if group.classic is None:
+            return [f"{group.name} is not classic"]
+        view = group.classic.view(group.name, group.epoch)
+        head = f"{view.group} {view.state} at {view.generation}"
+        if view.members:
+            head += f": {view.protocol or 'no protocol'}, led by {view.leader or 'nobody'}"
+        return [head, *(f"{row.id}: {written(row.places)}" for row in view.members)]
+
     # Cursors.
 
     def _commit(self, words, options) -> list[str]:
@@ -186,10 +242,25 @@ def told(event: object) -> str:
             return f"{event.group} knows its topics at {event.epoch}"
         case ev.WasReset():
             return f"{event.count} cursors reset"
+        case ev.CursorsDropped():
+            refused = f", not {written(event.refused)}" if event.refused else ""
+            return f"{event.count} cursors dropped{refused}"
+        case ev.Formed():
+            return f"{event.group} formed at {event.epoch}"
+        case ev.Assigned():
+            return f"{event.group} assigned at {event.epoch}" + ("" if event.is_new else " before")
+        case ev.Substituted():
+            return f"{event.member} has the place of {event.old}"
         case ev.Deleted():
             return f"{event.group} deleted"
         case _:
             return ""
+
+
+def classic_member(text: str, protocol: str) -> ClassicMember:
+    name, _, instance = text.partition("!")
+    offers = (Offered(protocol, name.encode()),)
+    return ClassicMember(name, instance, "app", "/here", 10_000, 60_000, offers, ("orders",))
 
 
 def written(rows: Places) -> str:
