@@ -19,7 +19,7 @@ from raftline.model.calls import Received
 from raftline.model.errors import RaftlineError
 from raftline.model.intervals import IntervalSet, Range
 from raftline.model.key_hash import key_hash
-from raftline.model.records import open_batches
+from raftline.model.records import open_or_count
 
 if TYPE_CHECKING:
     from raftline.machines.delivery.group import WorkGroup
@@ -147,7 +147,7 @@ class Counter:
     def feed(self, group: "WorkGroup", host: "PartitionHost", batches: bytes) -> None:
         """Read the keys of messages that are to be chosen from."""
         lane_of = host.machine.lanes.lane_of
-        messages = open_batches(batches)
+        messages = open_or_count(batches)
         hashes = [key_hash(message.key, lane_of(message.offset)) for message in messages]
         if messages:
             self._ordered.feed(group, messages[0].offset, hashes)
