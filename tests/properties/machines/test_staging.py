@@ -51,7 +51,7 @@ class Walk:
         self.at_ms = 1_000_000
         self.index = 0
         self.end = 0
-        self.published: list[int] = []  # messages, piece by piece
+        self.bytes_of: dict[tuple[str, Key], tuple[int, bool]] = {}
 
     def apply(self, data: bytes) -> list[object]:
         self.index += 1
@@ -74,14 +74,18 @@ class Walk:
         extras = b"extras" if rng.randrange(3) == 0 else b""
         data = encode_stage(self.at_ms, KEEP_MS, name, key, b"b" * count, count, 5, extras)
         (event,) = self.apply(data)
-        assert isinstance(event, Staged)
+        same = (count, bool(extras))
         if key[0] <= max(plain.fence, plain.batch):
-            assert event.number == -1
+            assert event == Staged(-1)
+        elif key in plain.chunks and self.bytes_of[(name, key)] != same:
+            assert isinstance(event, Refused)
         elif key in plain.chunks:
-            assert event.number == 0
+            assert event == Staged(0)
         else:
+            assert isinstance(event, Staged)
             assert event.number > 0
             plain.chunks[key] = count
+            self.bytes_of[(name, key)] = same
 
     def publish(self, name: str) -> None:
         rng, plain = self.rng, self.query(name)

@@ -12,6 +12,9 @@ nack LEASE RANGES [delay=MS] [reason=WORD]       without a delay: after the grou
 reject LEASE RANGES [reason=WORD]
 release LEASE RANGES           not begun: ready at once, and the delivery is not counted
 extend LEASE RANGES for=MS
+query NAME N [RANGES] [for=MS] a query leases number N; the leader chose these messages for it
+query-ack NAME N | query-reject NAME N RANGES [reason=WORD] | query-release NAME
+                               what a query says of its number
 wait MS                        log time passes
 elect                          another leader, the next term
 buried NUMBER                  the dead-letter topic has everything up to this number
@@ -27,13 +30,17 @@ from raftline.machines.delivery.commands import (
     START_FIRST,
     START_NEXT,
     VERBS,
+    AckQuery,
     Buried,
     Command,
     DropGroup,
     Forget,
     Grant,
+    LeaseQuery,
     OpenGroup,
     Policy,
+    RejectQuery,
+    ReleaseQuery,
     Reset,
     Revive,
     Settle,
@@ -42,7 +49,15 @@ from raftline.machines.delivery.commands import (
 )
 from raftline.machines.delivery.group import WorkGroup
 from raftline.machines.delivery.machine import DeliveryMachine
-from raftline.machines.delivery.outcomes import Done, Granted, Opened, Outcome, SettledRanges
+from raftline.machines.delivery.outcomes import (
+    Done,
+    Granted,
+    Leased,
+    Opened,
+    Outcome,
+    QuerySettled,
+    SettledRanges,
+)
 from raftline.machines.delivery.rows import (
     KEY,
     LEASE,
@@ -78,7 +93,7 @@ class Words:
         plain = [word for word in words if "=" not in word]
         if verb in VERBS:
             return self._apply(self._settle(verb, plain[0], plain[1:], options))
-        return getattr(self, f"_{verb}", self._unknown)(plain, options)
+        return getattr(self, f"_{verb.replace('-', '_')}", self._unknown)(plain, options)
 
     def check(self) -> None:
         self.machine.check(self.log_start, self.log_end)
@@ -133,6 +148,24 @@ class Words:
         said = (VERBS.index(verb), term, sequence, attempt, generation, ranges)
         delay = int(options.get("for", options.get("delay", BACKOFF)))
         return Settle(self.group, *said, delay, options.get("reason", ""))
+
+    def _query(self, plain, options) -> list[str]:
+        name, n, *texts = plain
+        grant = self._grant([name, *texts], {"for": options.get("for", 86_400_000)})
+        held = (grant.sequence, grant.deadline_ms, grant.spans)
+        return self._apply(LeaseQuery(self.group, name, int(n), *held))
+
+    def _query_ack(self, plain, _) -> list[str]:
+        return self._apply(AckQuery(self.group, plain[0], int(plain[1])))
+
+    def _query_reject(self, plain, options) -> list[str]:
+        name, n, *texts = plain
+        ranges = [edge for pair in pairs(texts) for edge in pair]
+        reason = options.get("reason", "")
+        return self._apply(RejectQuery(self.group, name, int(n), ranges, reason))
+
+    def _query_release(self, plain, _) -> list[str]:
+        return self._apply(ReleaseQuery(self.group, plain[0]))
 
     def _wait(self, plain, _) -> list[str]:
         self.at_ms += int(plain[0])
@@ -198,7 +231,11 @@ class Words:
                 return lines + ([f"not free: {told(outcome.lost)}"] if outcome.lost else [])
             case SettledRanges():
                 return [f"lease_lost: {told(outcome.lost)}"] if outcome.lost else []
-            case Done():
+            case Leased():
+                acked = f", acked {told_spans(outcome.acked)}" if outcome.acked else ""
+                lost = f", lost {told(outcome.lost)}" if outcome.lost else ""
+                return [f"number {outcome.n} holds {told(outcome.ranges)}{lost}{acked}"]
+            case Done() | QuerySettled():
                 return [f"{outcome.count} message{'' if outcome.count == 1 else 's'}"]
             case Refused():
                 return [f"refused {outcome.code}: {outcome.message}"]
@@ -244,6 +281,8 @@ def show(machine: DeliveryMachine, group: WorkGroup, log_end: int) -> list[str]:
     lines = [f"{where}; {group.fresh(log_end)} fresh, lag {group.lag(log_end)}{due}"]
     for start, end, row in group.rows:
         lines.append(f"[{start}, {end}) {told_row(group, row)}{of(generation_of(row))}")
+    for name, query in group.queries.items():
+        lines.append(f"query {name} stands at {query.n}{', acked' if query.is_acked else ''}")
     return lines
 
 

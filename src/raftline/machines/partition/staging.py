@@ -14,7 +14,8 @@ Commands
 
 Invariants
     Y1  A chunk (query, batch, task, attempt, chunk) is kept once; a repeat changes nothing, and so
-        does a chunk of a batch at or below the fence or the batch being published.
+        does a chunk of a batch at or below the fence or the batch being published. Other bytes
+        under the same name are refused: two runs of a task have taken one number.
     Y2  A batch is published only if every chunk it names is there: all of task by task, chunk by
         chunk. Then every other chunk of the query up to this batch is gone.
     Y3  A Piece is taken only if it holds the next chunks of the batch being published. So each is
@@ -50,6 +51,7 @@ from raftline.model.errors import (
     OverLimit,
     RaftlineError,
     StageMissing,
+    TooLarge,
 )
 from raftline.model.limits import (
     FENCE_EXPIRE_MS,
@@ -65,8 +67,8 @@ FIRST_NUMBER = 1
 NO_BATCH = -1
 LOOK_MS = 60_000  # how often silent queries are looked for
 
-Chunk = tuple[int, int, int, int, int]
-"""number in the stage log, messages, has extras (0 or 1), bytes, bytes ever staged before it"""
+Chunk = tuple[int, int, int, int, int, int]
+"""number in the stage log, messages, has extras (0 or 1), bytes, bytes staged before it, crc"""
 
 
 class Staged(msgspec.Struct, frozen=True, gc=False):
@@ -198,9 +200,10 @@ class Staging:
         query.keep_ms = command.keep_ms
         if command.key[0] <= self.fence(command.query):
             return Staged(-1)
-        if command.key in query.chunks:
-            return Staged(0)
-        size = command.end - command.extra
+        size, before = command.end - command.extra, query.chunks.get(command.key)
+        if before is not None:
+            is_same = (before[1], before[3], before[5]) == (command.count, size, command.crc)
+            return Staged(0) if is_same else _other_bytes(command)
         if len(query.chunks) >= STAGE_CHUNKS_MAX:
             what = f"chunks that query {command.query!r} staged here"
             return OverLimit(what, len(query.chunks) + 1, STAGE_CHUNKS_MAX)
@@ -211,7 +214,9 @@ class Staging:
         if refusal is not None:
             return refusal
         number, has_extras = self.next_number, int(command.body > command.extra)
-        query.chunks[command.key] = (number, command.count, has_extras, size, self.staged_bytes)
+        query.chunks[command.key] = (
+            number, command.count, has_extras, size, self.staged_bytes, command.crc,
+        )  # fmt: skip
         query.bytes += size
         self._kept.add(number)
         self._order.append((number, self.staged_bytes))
@@ -425,6 +430,14 @@ class Staging:
         return order[0] if order else (self.next_number, self.staged_bytes)
 
 
+def _other_bytes(command: Stage) -> RaftlineError:
+    batch, task, attempt, chunk = command.key
+    return InvalidArgument(
+        f"chunk {chunk} of batch {batch}, task {task}, attempt {attempt} has other bytes already",
+        "give every run of a task an attempt number of its own, also after a restart of the job",
+    )
+
+
 def _chunks_of(query: QueryState) -> Sequence[Chunk]:
     """Return the chunks of a query whose bytes are needed."""
     chunks = list(query.chunks.values())
@@ -443,7 +456,7 @@ def _chosen(
         return InvalidArgument(f"batch {batch} of query {name!r} {reason}")
     total = sum([count for _, _, count in winners])
     if total > STAGE_CHUNKS_MAX or len(winners) > STAGE_CHUNKS_MAX:
-        return OverLimit("chunks of a batch", max(total, len(winners)), STAGE_CHUNKS_MAX)
+        return TooLarge("chunks of a batch", max(total, len(winners)), STAGE_CHUNKS_MAX)
     found: list[Chunk] = []
     for task, attempt, count in sorted(winners):
         for number in range(count):

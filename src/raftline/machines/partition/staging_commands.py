@@ -30,6 +30,7 @@ STAGING_TAG = 0x06
 STAGE, PIECE, OTHERS = 1, 2, 3
 STORING = (STAGE, PIECE)  # the kinds that bring messages to the disk
 NOTHING, APPENDS, SCHEDULES = 0, 1, 2  # what a piece holds
+CRC_AT = 17  # in a batch
 
 _STAGE = struct.Struct("<BBHIqqqqqqII")
 _PIECE = struct.Struct("<BBHIqqIIH14x")
@@ -51,6 +52,7 @@ class Stage(msgspec.Struct, frozen=True):
     extra: int  # where the extras begin
     body: int  # where the batch begins; ``extra`` if there are none
     end: int
+    crc: int = 0  # of the batch, as its head says
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -192,7 +194,8 @@ def _decode_stage(data: bytes) -> Stage:
         raise Malformed(f"a Stage of {len(data)} bytes with {count} messages")
     key = (batch, task, attempt, chunk)
     name = _name(data[_STAGE.size : extra])
-    return Stage(at_ms, keep_ms, name, key, count, max_timestamp, extra, body, len(data))
+    crc = int.from_bytes(data[body + CRC_AT : body + CRC_AT + 4], "big")
+    return Stage(at_ms, keep_ms, name, key, count, max_timestamp, extra, body, len(data), crc)
 
 
 def _decode_piece(data: bytes) -> Piece:
