@@ -63,8 +63,8 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 def make_topic() -> MakeTopic:
     """Return a maker of topics with names of their own."""
 
-    def make(rig: Rig, partitions: int = 1, **settings: str | int | bool) -> str:
-        name = f"t{next(NUMBERS)}"
+    def make(rig: Rig, partitions: int = 1, name: str = "", **settings: str | int | bool) -> str:
+        name = name or f"t{next(NUMBERS)}"
         with rig.client() as client:
             client.create_topic(
                 name, partitions=partitions, replication_factor=0, settings=settings

@@ -53,6 +53,26 @@ def test_every_version_of_produce_and_fetch(one: Rig, wire: Wire, make_topic: Ma
         assert values(row["records"]) == wanted, version
 
 
+def test_requests_like_the_one_before(one: Rig, wire: Wire, make_topic: MakeTopic) -> None:
+    """The short way for repeats is the same as the long one, and leaves it where it must."""
+    topics = [make_topic(one), make_topic(one, partitions=2, name="n" * 249)]
+    ends = dict.fromkeys([(topics[0], 0), (topics[1], 0), (topics[1], 1)], 0)
+    for version in (4, 5, 7, 8, 9, 12):
+        for topic, partition in [*ends, *ends]:
+            for text in ("a", "bb" * 3_000, "c" * 40_000, "d"):
+                row = wire.produce(version, topic, batch(text), partition=partition)
+                assert (row["error_code"], row["partition"]) == (0, partition)
+                assert row["base_offset"] == ends[topic, partition]
+                ends[topic, partition] += 1
+            bad = batch("x")[:-1]
+            assert wire.produce(version, topic, bad, partition=partition)["error_code"] == 2
+    for (topic, partition), end in ends.items():
+        sizes = {"max_bytes": 1 << 24, "partition_bytes": 1 << 24}
+        answer = wire.ask(schema.FETCH, 11, fetch(topic, {partition: 0}, **sizes))
+        found = values(answer["topics"][0]["partitions"][0]["records"])
+        assert found == ["a", "bb" * 3_000, "c" * 40_000, "d"] * (end // 4)
+
+
 def test_a_reply_holds_at_least_one_batch_and_no_more_than_asked(
     one: Rig, wire: Wire, make_topic: MakeTopic
 ) -> None:

@@ -133,6 +133,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         "has_left",
         "inflight_bytes",
         "is_dirty",
+        "known",
         "partial_tick",
         "server",
     )
@@ -146,6 +147,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.active_tick = server.tick
         self.partial_tick = -1  # when the frame that is not whole began
         self.is_dirty = False  # to be flushed in this pass
+        self.known: object | None = None  # what Produce knows of the latest request
         self._transport: asyncio.Transport | None = None
         self._own: bytearray | None = None
         self._own_view = server.shared_view[:0]

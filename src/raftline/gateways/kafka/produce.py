@@ -10,7 +10,7 @@ Costs
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from raftline.gateways.kafka import schema
 from raftline.gateways.kafka.codec import Malformed, get_uvarint, put_uvarint
@@ -44,6 +44,8 @@ from raftline.model.errors import (
     UnknownProducer,
 )
 from raftline.model.limits import BATCH_BYTES_MAX, BATCH_HEADER_BYTES, WAIT_MS_MAX
+from raftline.node.appends import AppendDone
+from raftline.node.led import LedPartition
 
 MIN_VERSION, MAX_VERSION = 3, 12
 FLEXIBLE_FROM = schema.PRODUCE.flexible_from
@@ -65,7 +67,7 @@ Row = tuple[int, int, int, int, str, int, int]
 class ProduceExchange(Exchange):
     """One request: what its partitions answered."""
 
-    __slots__ = ("_buffer", "_left", "acks", "api", "names", "rows")
+    __slots__ = ("_buffer", "_left", "acks", "api", "names", "partitions", "rows")
 
     api: "ProduceApi"
     acks: int
@@ -76,6 +78,7 @@ class ProduceExchange(Exchange):
         self.acks = acks
         self.names: list[tuple[bytes, int]] = []  # topics as bytes, where their rows end
         self.rows: list[Row | None] = []
+        self.partitions: list[int] = []
         self._left = 1  # the request itself, until it is read
         self._buffer: bytearray | None = None
 
@@ -88,8 +91,8 @@ class ProduceExchange(Exchange):
     def slot(self, partition: int) -> int:
         """Make room for one partition's answer."""
         self.rows.append(None)
+        self.partitions.append(partition)
         self._left += 1
-        assert partition >= -(1 << 31)
         return len(self.rows) - 1
 
     def refuse(self, slot: int, partition: int, code: int, message: str) -> None:
@@ -115,11 +118,7 @@ class ProduceExchange(Exchange):
             return
         assert isinstance(answer, RaftlineError)
         self._connection.server.counts.refuse(answer.code)
-        leader = answer.extras.get("leader", -1) if isinstance(answer, NotLeader) else -1
-        code = _CODES.get(type(answer)) or partition_code(answer)
-        message = answer.message[:MESSAGE_CHARS_MAX]
-        term = self.api.term_of(topic, partition) if leader != -1 else -1
-        self._put(slot, (partition, code, NO_OFFSET, NO_OFFSET, message, int(leader), term))
+        self._put(slot, self.api.refusal(topic, partition, answer))
 
     def _put(self, slot: int, row: Row) -> None:
         self.rows[slot] = row
@@ -134,43 +133,111 @@ class ProduceExchange(Exchange):
             self._connection.server.pool.give(self._buffer)
             self._buffer = None
         if self.acks:
-            self.finish(self._encode())
+            reply = encode(self.api.calls, self.version, self.correlation, self.names, self.rows)
+            self.finish(reply)
             return
         wrong = [row for row in self.rows if row is not None and row[1]]
         if wrong:
             self._connection.refuse(f"acks=0 and a refusal: {wrong[0][4]}")
         self.finish(b"")
 
-    def _encode(self) -> bytes:
-        version = self.version
-        flexible = version >= FLEXIBLE_FROM
-        out = bytearray(8)
-        if flexible:
-            out.append(0)
-            put_uvarint(out, len(self.names) + 1)
+
+class OneProduce(Exchange):
+    """A request like the one before it on its connection: one batch for the same partition."""
+
+    __slots__ = ("_api", "_buffer", "_known")
+
+    _api: "ProduceApi"
+    _known: "Known"
+    _buffer: bytearray | None
+
+    def begin(self, api: "ProduceApi", known: "Known") -> None:
+        """Note what it is like."""
+        self._api = api
+        self._known = known
+        self._buffer = None
+
+    def keep(self, buffer: bytearray) -> bool:
+        """Keep the buffer that the request is in until it is answered, if we may."""
+        if self._connection.lend(buffer):
+            self._buffer = buffer
+            return True
+        return False
+
+    def done(self, answer: Appended | RaftlineError) -> None:
+        """Take the node's answer."""
+        try:
+            self._answer(answer)
+        except Exception as error:  # noqa: BLE001 - the border of the gateway
+            self._connection.fail(error)
+
+    def _answer(self, answer: Appended | RaftlineError) -> None:
+        if self._buffer is not None:
+            self._connection.server.pool.give(self._buffer)
+            self._buffer = None
+        known = self._known
+        if type(answer) is not Appended:
+            assert isinstance(answer, RaftlineError)
+            self._refuse(known, answer)
+        elif not known.acks:
+            self.finish(b"")
         else:
-            out += _I32.pack(len(self.names))
-        at = 0
-        leaders: dict[int, None] = {}
-        for name, end in self.names:
-            out += name
-            if flexible:
-                put_uvarint(out, end - at + 1)
-            else:
-                out += _I32.pack(end - at)
-            for row in self.rows[at:end]:
-                assert row is not None
-                _put_row(out, version, row)
-                if row[5] > 0:
-                    leaders[row[5]] = None
-            at = end
-            if flexible:
-                out.append(0)
-        out += b"\0\0\0\0"  # throttled for no time
-        if flexible:
-            out += node_tag(self.api.calls, leaders) if leaders and version >= 10 else b"\0"
-        REPLY.pack_into(out, 0, len(out) - 4, self.correlation)
-        return bytes(out)
+            row = _ROW.pack(known.partition, 0, answer.base_offset, NO_OFFSET, answer.log_start)
+            head = REPLY.pack(known.reply_bytes, self.correlation)
+            self.finish(b"".join((head, known.head, row, known.tail)))
+
+    def _refuse(self, known: "Known", error: RaftlineError) -> None:
+        self._connection.server.counts.refuse(error.code)
+        row = self._api.refusal(known.topic, known.partition, error)
+        if known.acks:
+            names = [(known.name, 1)]
+            reply = encode(self._api.calls, self.version, self.correlation, names, [row])
+            self.finish(reply)
+        else:
+            self._connection.refuse(f"acks=0 and a refusal: {row[4]}")
+            self.finish(b"")
+
+
+class Known:
+    """What all requests with the same bytes before their one batch ask for."""
+
+    __slots__ = (
+        "acks",
+        "head",
+        "name",
+        "partition",
+        "prefix",
+        "reply_bytes",
+        "tail",
+        "timeout_ms",
+        "topic",
+        "version",
+    )
+
+    def __init__(
+        self,
+        prefix: bytes,
+        version: int,
+        acks: int,
+        timeout_ms: int,
+        name: bytes,
+        topic: str,
+        partition: int,
+    ) -> None:
+        self.prefix = prefix  # from the end of the client's id to the number of the partition
+        self.version = version
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.name = name
+        self.topic = topic
+        self.partition = partition
+        if version >= FLEXIBLE_FROM:
+            self.head = b"\0\x02" + name + b"\x02"
+            self.tail = b"\x01\0\0" + b"\0" + b"\0\0\0\0" + b"\0"
+        else:
+            self.head = b"\0\0\0\1" + name + b"\0\0\0\1"
+            self.tail = b"\0\0\0\0\xff\xff" * (version >= 8) + b"\0\0\0\0"
+        self.reply_bytes = REPLY.size - 4 + len(self.head) + _ROW.size + len(self.tail)
 
 
 class ProduceApi:
@@ -188,7 +255,15 @@ class ProduceApi:
         table.add(schema.PRODUCE, MIN_VERSION, MAX_VERSION, None)
         raw[schema.PRODUCE.key] = self.run
 
-    def term_of(self, topic: str, partition: int) -> int:
+    def refusal(self, topic: str, partition: int, error: RaftlineError) -> Row:
+        """Return the row of a batch that was not stored."""
+        code = _CODES.get(type(error)) or partition_code(error)
+        message = error.message[:MESSAGE_CHARS_MAX]
+        leader = int(error.extras["leader"]) if isinstance(error, NotLeader) else -1
+        term = self._term_of(topic, partition) if leader != -1 else -1
+        return partition, code, NO_OFFSET, NO_OFFSET, message, leader, term
+
+    def _term_of(self, topic: str, partition: int) -> int:
         """Return the term of a partition's leader as far as we know; -1."""
         found = self.calls.find_topic(topic)
         if found is None or not 0 <= partition < len(found.partitions):
@@ -207,10 +282,53 @@ class ProduceApi:
         stop: int,
     ) -> None:
         """Serve one request. Raises Malformed."""
+        known = connection.known
         try:
+            if (
+                isinstance(known, Known)
+                and known.version == version
+                and buffer.startswith(known.prefix, at, stop)
+                and self._run_known(connection, handler, known, correlation, buffer, view, at, stop)
+            ):
+                return
             self._run(connection, handler, version, correlation, buffer, view, at, stop)
         except (IndexError, struct.error) as error:
             raise Malformed(f"a Produce that ends too early: {error}") from error
+
+    def _run_known(
+        self,
+        connection: KafkaConnection,
+        handler: Handler,
+        known: Known,
+        correlation: int,
+        buffer: bytearray,
+        view: memoryview,
+        start: int,
+        stop: int,
+    ) -> bool:
+        """Serve a request that is like the last one; False: it is not, after all."""
+        at = start + len(known.prefix)
+        if known.version >= FLEXIBLE_FROM:
+            end = stop - len(_NO_TAGS)
+            size, at = get_uvarint(buffer, at)
+            if at + size - 1 != end or not buffer.startswith(_NO_TAGS, end, stop):
+                return False
+        else:
+            end = stop
+            if at + 4 + _I32.unpack_from(buffer, at)[0] != end:
+                return False
+            at += 4
+        cost = stop - start + EXCHANGE_BYTES
+        exchange = OneProduce(connection, handler, known.version, correlation, cost)
+        exchange.begin(self, known)
+        led = self.calls.led_partition(known.topic, known.partition)
+        if isinstance(led, RaftlineError):
+            exchange.done(led)
+            return True
+        keeps = end - at >= KEEP_BYTES_MIN and exchange.keep(buffer)
+        batch = view[at:end] if keeps else bytes(view[at:end])
+        self._store(led, known.partition, batch, known.timeout_ms, exchange.done)
+        return True
 
     def _run(
         self,
@@ -223,6 +341,7 @@ class ProduceApi:
         at: int,
         stop: int,
     ) -> None:
+        start = at
         cost = stop - at + EXCHANGE_BYTES
         flexible = version >= FLEXIBLE_FROM
         if flexible:
@@ -239,11 +358,17 @@ class ProduceApi:
         exchange = ProduceExchange(connection, handler, version, correlation, cost)
         exchange.begin(self, acks)
         timeout_ms = max(1, min(timeout_ms, WAIT_MS_MAX))
+        connection.known = None
         problem = 0 if acks in (-1, 0, 1) else INVALID_REQUIRED_ACKS
         if length > 0:
             problem = INVALID_REQUEST  # transactions
         walk = self._walk_flexible if flexible else self._walk_plain
-        walk(exchange, buffer, view, at + _ACKS.size, stop, timeout_ms, problem)
+        batch_at = walk(exchange, buffer, view, at + _ACKS.size, stop, timeout_ms, problem)
+        if len(exchange.rows) == 1 == len(exchange.names) and not problem and version >= 5:
+            name = exchange.names[0][0]
+            topic = str(name[2 if not flexible or len(name) > 127 else 1 :], "utf-8", "replace")
+            prefix, partition = bytes(view[start:batch_at]), exchange.partitions[0]
+            connection.known = Known(prefix, version, acks, timeout_ms, name, topic, partition)
         exchange.read()
 
     def _walk_plain(
@@ -255,7 +380,9 @@ class ProduceApi:
         stop: int,
         timeout_ms: int,
         problem: int,
-    ) -> None:
+    ) -> int:
+        """Read topics; return where the number of the last partition ends."""
+        number_end = 0
         (topics,) = _I32.unpack_from(buffer, at)
         at += 4
         for _ in range(topics):
@@ -271,6 +398,7 @@ class ProduceApi:
                 if at + 8 > stop:
                     raise Malformed("a Produce that ends in a partition")
                 partition, size = _TWO.unpack_from(buffer, at)
+                number_end = at + 4
                 at += 8
                 end = at + max(0, size)
                 if end > stop:
@@ -278,6 +406,7 @@ class ProduceApi:
                 self._append(exchange, topic, partition, buffer, view, at, end, timeout_ms, problem)
                 at = end
             exchange.names.append((raw, len(exchange.rows)))
+        return number_end
 
     def _walk_flexible(
         self,
@@ -288,7 +417,9 @@ class ProduceApi:
         stop: int,
         timeout_ms: int,
         problem: int,
-    ) -> None:
+    ) -> int:
+        """Read topics; return where the number of the last partition ends."""
+        number_end = 0
         topics, at = get_uvarint(buffer, at)
         for _ in range(topics - 1):
             length, end = get_uvarint(buffer, at)
@@ -302,7 +433,8 @@ class ProduceApi:
                 if at + 5 > stop:
                     raise Malformed("a Produce that ends in a partition")
                 (partition,) = _I32.unpack_from(buffer, at)
-                size, at = get_uvarint(buffer, at + 4)
+                number_end = at + 4
+                size, at = get_uvarint(buffer, number_end)
                 end = at + max(0, size - 1)
                 if end >= stop:
                     raise Malformed(f"a batch of {size - 1} bytes, {stop - at} are left")
@@ -310,6 +442,7 @@ class ProduceApi:
                 at = skip_tags(buffer, end)
             at = skip_tags(buffer, at)
             exchange.names.append((raw, len(exchange.rows)))
+        return number_end
 
     def _append(
         self,
@@ -329,22 +462,33 @@ class ProduceApi:
             exchange.refuse(slot, partition, problem, _PROBLEMS[problem])
             return
         size = end - at
-        if size >= BATCH_HEADER_BYTES:
-            length, magic = _BATCH_LENGTH.unpack_from(buffer, at + 8)
-            if magic != MAGIC or 0 <= length + LENGTH_FROM < size:
-                exchange.refuse(slot, partition, INVALID_RECORD, _explain(magic))
-                return
         led = self.calls.led_partition(topic, partition)
         take = exchange.taker(slot, topic, partition)
         if isinstance(led, RaftlineError):
             take(led)
             return
-        settings = led.settings
         keeps = size >= KEEP_BYTES_MIN and exchange.keep(buffer)
         batch = view[at:end] if keeps else bytes(view[at:end])
+        self._store(led, partition, batch, timeout_ms, take)
+
+    def _store(
+        self,
+        led: LedPartition,
+        partition: int,
+        batch: bytes | memoryview,
+        timeout_ms: int,
+        take: AppendDone,
+    ) -> None:
+        """Check a batch and hand it to the node."""
+        if len(batch) >= BATCH_HEADER_BYTES:
+            length, magic = _BATCH_LENGTH.unpack_from(batch, 8)
+            if magic != MAGIC or 0 <= length + LENGTH_FROM < len(batch):
+                take(InvalidArgument(_explain(magic)))
+                return
+        settings = led.settings
         bytes_max = min(self._batch_bytes_max, int(settings.get(_BYTES_MAX, BATCH_BYTES_MAX)))
         try:
-            info = check_batch(batch, f"{topic}/{partition}", bytes_max=bytes_max)
+            info = check_batch(batch, led.replica.name, bytes_max=bytes_max)
             if settings.get(_HEADERS):
                 self._wishes.append(led, partition, batch, info, timeout_ms, take)
                 return
@@ -355,6 +499,7 @@ class ProduceApi:
 
 
 _HEADERS, _BYTES_MAX = "headers", "batch_bytes_max"  # settings of topics
+_NO_TAGS = b"\0\0\0"  # of the partition, the topic, the request
 _TWO = struct.Struct(">ii")
 # What clients take for "again, in order", where the table's code would end a producer.
 _CODES: dict[type[RaftlineError], int] = {
@@ -372,6 +517,44 @@ def _explain(magic: int) -> str:
     if magic != MAGIC:
         return f"messages of format {magic}: only record batches (format {MAGIC}) are taken"
     return "one batch a partition and request"
+
+
+def encode(
+    calls: KafkaCalls,
+    version: int,
+    correlation: int,
+    names: list[tuple[bytes, int]],
+    rows: Sequence[Row | None],
+) -> bytes:
+    """Return a reply: of topics as bytes and where their rows end, and the rows."""
+    flexible = version >= FLEXIBLE_FROM
+    out = bytearray(8)
+    if flexible:
+        out.append(0)
+        put_uvarint(out, len(names) + 1)
+    else:
+        out += _I32.pack(len(names))
+    at = 0
+    leaders: dict[int, None] = {}
+    for name, end in names:
+        out += name
+        if flexible:
+            put_uvarint(out, end - at + 1)
+        else:
+            out += _I32.pack(end - at)
+        for row in rows[at:end]:
+            assert row is not None
+            _put_row(out, version, row)
+            if row[5] > 0:
+                leaders[row[5]] = None
+        at = end
+        if flexible:
+            out.append(0)
+    out += b"\0\0\0\0"  # throttled for no time
+    if flexible:
+        out += node_tag(calls, leaders) if leaders and version >= 10 else b"\0"
+    REPLY.pack_into(out, 0, len(out) - 4, correlation)
+    return bytes(out)
 
 
 def _put_row(out: bytearray, version: int, row: Row) -> None:
