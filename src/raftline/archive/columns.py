@@ -1,9 +1,9 @@
 """Record batches as Arrow columns: what Spark reads and what the archive keeps.
 
 The messages of many batches are opened at once. Where each one begins is found by stepping over
-lengths: in one numpy comparison where neighbours are equally long, else byte by byte. Everything
-else (the varints, the bytes of keys and values, the headers) is done by numpy and Arrow for all
-messages together, so that nothing runs once per message in Python but that step.
+lengths (``record_starts.py``). Everything else (the varints, the bytes of keys and values, the
+headers) is done by numpy and Arrow for all messages together, so that nothing runs once per message
+in Python but that step.
 
 Invariants
     A1  Every batch's checksum is verified, and every message ends where its length says.
@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
+from raftline.archive.record_starts import all_starts, varints
 from raftline.model.batch import (
     COMPRESSION_MASK,
     COMPRESSIONS,
@@ -59,10 +60,6 @@ GROUP_ROWS = 200_000
 
 _HEAD = struct.Struct(">q8xbIhiqq14xi")  # base_offset, magic, crc, attributes, last, times, count
 _CONTROL = 0x20
-_RUN_MIN = 8  # equally long messages that are worth a numpy comparison
-_RUN_FIRST = 256
-_SMALL = 64  # a batch of so few messages is stepped through
-_WALK = 256  # messages stepped over one by one before trying again
 
 Array = Any  # numpy arrays and Arrow arrays: neither package has whole types
 
@@ -234,10 +231,10 @@ class _Rows:
         number = 0
         while which.size:
             slots = ends[which] + number
-            name_size, name_from = _varints(raw, at[which])
+            name_size, name_from = varints(raw, at[which])
             if (name_size < 0).any():
                 raise ValueError("a header without a name")
-            content_size, content_from = _varints(raw, name_from + name_size)
+            content_size, content_from = varints(raw, name_from + name_size)
             places[4 * slots] = name_from
             places[4 * slots + 1] = name_from + name_size
             places[4 * slots + 2] = content_from
@@ -275,7 +272,7 @@ def _open(
     body: bytes, group: list[_Batch], start: int, end: int, times: tuple[int | None, int | None]
 ) -> _Rows:
     raw = np.frombuffer(body, np.uint8)
-    at = _all_starts(body, raw, group)
+    at = all_starts(body, raw, [(one.start, one.end, one.count) for one in group])
     counts = [batch.count for batch in group]
     base_ms = np.repeat(np.array([batch.base_ms for batch in group], np.int64), counts)
     offsets = _offsets(group, counts)
@@ -283,9 +280,9 @@ def _open(
     if high - low < len(offsets):
         at, base_ms, offsets = at[low:high], base_ms[low:high], offsets[low:high]
     rows = _Rows(body)
-    size, at = _varints(raw, at)
+    size, at = varints(raw, at)
     record_end = at + size
-    delta_ms, at = _varints(raw, at + 1)
+    delta_ms, at = varints(raw, at + 1)
     times_ms = base_ms + delta_ms
     keep = _within(times_ms, times)
     if keep is not None:
@@ -295,13 +292,13 @@ def _open(
             offsets[keep],
             record_end[keep],
         )
-    _, at = _varints(raw, at)
+    _, at = varints(raw, at)
     rows.count = len(offsets)
     rows.offsets, rows.times_ms, rows.record_end = offsets, times_ms, record_end
-    rows.key_size, rows.key_from = _varints(raw, at)
-    rows.value_size, rows.value_from = _varints(raw, rows.key_from + np.maximum(rows.key_size, 0))
+    rows.key_size, rows.key_from = varints(raw, at)
+    rows.value_size, rows.value_from = varints(raw, rows.key_from + np.maximum(rows.key_size, 0))
     at = rows.value_from + np.maximum(rows.value_size, 0)
-    rows.header_counts, rows.header_at = _varints(raw, at)
+    rows.header_counts, rows.header_at = varints(raw, at)
     if (rows.header_counts < 0).any() or (rows.header_at > record_end).any():
         raise ValueError("a message does not end where its length says")
     return rows
@@ -323,112 +320,6 @@ def _offsets(group: list[_Batch], counts: list[int]) -> Array:
     before = np.cumsum([0, *counts[:-1]])
     bases = np.array([batch.base_offset for batch in group], np.int64) - before
     return np.repeat(bases, counts) + np.arange(sum(counts))
-
-
-def _all_starts(body: bytes, raw: Array, group: list[_Batch]) -> Array:
-    """Return where each message begins. Neighbouring small batches share one array."""
-    found: list[Array] = []
-    small: list[int] = []
-    for batch in group:
-        if batch.count <= _SMALL:
-            some, at = _walk(body, batch.start, batch.count)
-            if at != batch.end:
-                raise ValueError(f"byte {at}: the messages should end at {batch.end}")
-            small += some
-            continue
-        if small:
-            found.append(np.array(small, np.int64))
-            small = []
-        found.append(_starts(body, raw, batch))
-    if small:
-        found.append(np.array(small, np.int64))
-    return found[0] if len(found) == 1 else np.concatenate(found)
-
-
-def _starts(body: bytes, raw: Array, batch: _Batch) -> Array:
-    """Return where each message of a batch begins (its length field)."""
-    found: list[Array] = []
-    at, left, end, run = batch.start, batch.count, batch.end, _RUN_FIRST
-    while left:
-        head = _varint_at(body, at)
-        stride = head[0] + head[1]
-        if stride <= 0:
-            raise ValueError(f"byte {at}: a message of {stride} bytes")
-        most = min(left, run, (end - at) // stride)
-        same = _equal_run(raw, at, head[1], stride, most) if most >= _RUN_MIN else 0
-        if same >= _RUN_MIN:
-            found.append(np.arange(at, at + same * stride, stride, dtype=np.int64))
-            at += same * stride
-            left -= same
-            run = 4 * run if same == most else _RUN_FIRST
-        else:
-            steps = min(left, _WALK)
-            some, at = _walk(body, at, steps)
-            found.append(np.array(some, np.int64))
-            left -= steps
-    if at != end:
-        raise ValueError(f"byte {at}: the messages should end at {end}")
-    return found[0] if len(found) == 1 else np.concatenate(found)
-
-
-def _equal_run(raw: Array, at: int, width: int, stride: int, most: int) -> int:
-    """Return how many messages from here on have the same length field. At most ``most``."""
-    heads = raw[at : at + most * stride].reshape(most, stride)[:, :width]
-    same = (heads == heads[0]).all(axis=1) if width > 1 else heads[:, 0] == heads[0, 0]
-    return most if same.all() else int(same.argmin())
-
-
-def _walk(body: bytes, at: int, steps: int) -> tuple[list[int], int]:
-    """Step over messages one by one: lengths up to 8,191 bytes by the short way."""
-    found: list[int] = []
-    add = found.append
-    for _ in range(steps):
-        add(at)
-        low = body[at]
-        if low < 0x80:
-            at += 1 + (low >> 1)
-        else:
-            high = body[at + 1]
-            if high < 0x80:
-                at += 2 + ((low & 0x7F | high << 7) >> 1)
-            else:
-                size, width = _varint_at(body, at)
-                at += width + size
-                if size < 0:
-                    raise ValueError(f"byte {at}: a message of {size} bytes")
-    return found, at
-
-
-def _varint_at(body: bytes, at: int) -> tuple[int, int]:
-    """Return one zigzag varint and its width."""
-    value, shift, begin = 0, 0, at
-    while True:
-        byte = body[at]
-        value |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at - begin
-        shift += 7
-        if shift > 63:
-            raise ValueError(f"byte {begin}: a number without an end")
-
-
-def _varints(raw: Array, at: Array) -> tuple[Array, Array]:
-    """Return the zigzag varints at these places, and the places after them."""
-    byte = raw[at]
-    value = (byte & 0x7F).astype(np.int64)
-    after = at + 1
-    which: Array = np.flatnonzero(byte >= 0x80)
-    shift = 7
-    while which.size:
-        if shift > 63:
-            raise ValueError("a number without an end")
-        byte = raw[after[which]]
-        value[which] |= (byte & 0x7F).astype(np.int64) << shift
-        after[which] += 1
-        which = which[byte >= 0x80]
-        shift += 7
-    return (value >> 1) ^ -(value & 1), after
 
 
 def _slices(body: bytes, places: Array, kind: Any) -> Array:
