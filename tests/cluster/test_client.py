@@ -20,6 +20,7 @@ from raftline.model.errors import (
     OverLimit,
     RaftlineError,
     TimedOut,
+    TooLarge,
     Unavailable,
     UnknownPartition,
     UnknownTopic,
@@ -400,7 +401,7 @@ def test_what_cannot_be_sent_is_refused(line: Line) -> None:
         line.send("k", b"x", delay="1m", deliver_at="2030-01-01T00:00:00Z")
     with pytest.raises(InvalidArgument):
         line.send("k", b"x", priority=1000)
-    with pytest.raises(OverLimit):
+    with pytest.raises(TooLarge):
         line.send("k", b"x", key=b"k" * 100_000).result()
     with pytest.raises(UnknownPartition):
         line.send("k", b"x", partition=99).result()

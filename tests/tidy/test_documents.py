@@ -74,6 +74,15 @@ def test_the_example_of_settings_is_what_the_code_says(rewrite: bool) -> None:
     assert page.read_text() == to_example(), "run: make docs"
 
 
+def test_the_page_of_errors_is_what_the_code_says(rewrite: bool) -> None:
+    from raftline.gateways.error_table import to_markdown
+
+    page = ROOT / "docs" / "ERRORS.md"
+    if rewrite:
+        page.write_text(to_markdown())
+    assert page.read_text() == to_markdown(), "run: make docs"
+
+
 def test_the_page_of_metrics_is_what_the_code_says(rewrite: bool) -> None:
     from raftline.telemetry.metrics import to_markdown
 

@@ -9,7 +9,7 @@ from raftline.client.core.batches import Handle, size_of
 from raftline.client.core.sends import Row
 from raftline.client.leased import Duration, duration_ms
 from raftline.client.messages import put_bytes
-from raftline.model.errors import InvalidArgument, OverLimit
+from raftline.model.errors import InvalidArgument, TooLarge
 from raftline.model.limits import (
     DEDUP_KEY_BYTES_MAX,
     HEADER_BYTES_MAX,
@@ -48,7 +48,7 @@ def full_row(
     """Return a message with whatever it wishes.
 
     Raises:
-        InvalidArgument, OverLimit: it cannot be sent like that.
+        InvalidArgument, TooLarge: it cannot be sent like that.
     """
     check_topic(topic)
     content, name = to_bytes("value", value), to_bytes("key", key)
@@ -93,7 +93,7 @@ def check_topic(topic: str) -> None:
 
 
 def _check_bounds(name: bytes | None, pairs: Sequence[Header], dedup_key: str | None) -> None:
-    """Refuse here what no node ever takes: the answer of a node sounds as if it may, later."""
+    """Refuse here what no node ever takes."""
     found = (
         ("bytes of a key", len(name or b""), KEY_BYTES_MAX),
         ("bytes of a dedup key", len((dedup_key or "").encode()), DEDUP_KEY_BYTES_MAX),
@@ -106,7 +106,7 @@ def _check_bounds(name: bytes | None, pairs: Sequence[Header], dedup_key: str | 
     )
     for what, asked, most in found:
         if asked > most:
-            raise OverLimit(what, asked, most)
+            raise TooLarge(what, asked, most)
 
 
 def to_bytes(name: str, value: Bytes | None) -> bytes | None:

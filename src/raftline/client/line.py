@@ -37,6 +37,7 @@ from raftline.model.errors import (
     OverLimit,
     RaftlineError,
     TimedOut,
+    TooLarge,
     Unavailable,
     UnknownMessage,
 )
@@ -67,8 +68,8 @@ class Message(LeasedMessage):
     """A message leased to this worker.
 
     Settle it with ``ack``, ``nack``, ``reject`` or ``release``; they queue and return at once
-    unless ``wait=True``. As a context manager it is extended while the block runs, acked at its end, and
-    nacked if the block raises.
+    unless ``wait=True``. As a context manager it is extended while the block runs, acked at its
+    end, and nacked if the block raises.
     """
 
     __slots__ = ("_line",)
@@ -633,7 +634,7 @@ def wish_of(
         raise InvalidArgument(f"count {count} is below 1", "ask for at least one message")
     if len(rest.get("member", "")) > MEMBER_ID_CHARS_MAX:
         what = "characters of a member's name"
-        raise OverLimit(what, len(rest["member"]), MEMBER_ID_CHARS_MAX)
+        raise TooLarge(what, len(rest["member"]), MEMBER_ID_CHARS_MAX)
     return Wish(
         topic=topic,
         group=group,

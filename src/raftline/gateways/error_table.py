@@ -37,6 +37,7 @@ ERROR_TABLE: dict[type[e.RaftlineError], Row] = {
     e.InvalidArgument: Row(400, 2, "INVALID_ARGUMENT", 42, "InvalidParameterValue"),
     e.CorruptBatch: Row(400, 2, "INVALID_ARGUMENT", 2, "InvalidMessageContents"),
     e.BatchTooLarge: Row(413, 2, "INVALID_ARGUMENT", 10, "BatchRequestTooLong"),
+    e.TooLarge: Row(413, 8, "INVALID_ARGUMENT", 42, "InvalidParameterValue"),
     e.NotEnoughNodes: Row(400, 6, "FAILED_PRECONDITION", 38, "InvalidParameterValue"),
     e.TopicExists: Row(409, 5, "ALREADY_EXISTS", 36, "QueueNameExists"),
     e.NodeExists: Row(409, 5, "ALREADY_EXISTS", 42),
@@ -58,9 +59,6 @@ ERROR_TABLE: dict[type[e.RaftlineError], Row] = {
     e.StageMissing: Row(409, 6, "FAILED_PRECONDITION", 42),
     e.FencedQuery: Row(409, 6, "FAILED_PRECONDITION", 47),
     e.NotArchived: Row(409, 6, "FAILED_PRECONDITION", 44),
-    e.StageMissing: Row(409, 6, "FAILED_PRECONDITION", 42),
-    e.FencedQuery: Row(409, 6, "FAILED_PRECONDITION", 47),
-    e.NotArchived: Row(409, 6, "FAILED_PRECONDITION", 44),
     e.OverLimit: Row(429, 8, "RESOURCE_EXHAUSTED", 44, "OverLimit"),
     e.NotLeader: Row(503, 7, "UNAVAILABLE", 6, "RequestThrottled"),
     e.NoLeader: Row(503, 7, "UNAVAILABLE", 5, "RequestThrottled"),
@@ -73,6 +71,42 @@ ERROR_TABLE: dict[type[e.RaftlineError], Row] = {
     e.TimedOut: Row(504, 7, "DEADLINE_EXCEEDED", 7, "RequestThrottled"),
     e.Internal: Row(500, 1, "INTERNAL", -1, "InternalFailure"),
 }
+
+
+def to_markdown() -> str:
+    """Return the reference of all errors. docs/ERRORS.md is this text."""
+    lines: list[str] = [*_HEAD.splitlines()]
+    family: type[e.RaftlineError] | None = None
+    for kind, row in ERROR_TABLE.items():
+        parent = kind.__mro__[1] if kind.__mro__[1] is not e.RaftlineError else None
+        if parent is not family or parent is None:
+            family = parent
+            title = kind if parent is None else parent
+            lines += ["", f"## {title.__name__}: {_means(title)}", "", *_COLUMNS]
+        again = "yes" if kind.retry else "no"
+        again = "unknown whether it happened" if kind.unknown else again
+        told = (f"`{kind.code}`", _means(kind), again, row.http, row.grpc, row.kafka, row.exit)
+        lines.append(f"| {' | '.join(map(str, told))} |")
+    return "\n".join(lines) + "\n"
+
+
+_HEAD = """# Errors
+
+Generated from `src/raftline/gateways/error_table.py` by `make docs`; do not edit.
+One table for all gateways. Every error has a stable `code`, a `message` that names the thing with
+its coordinates, and a `hint` that says what to do next: `{"error": {"code", "message", "hint"}}`
+over HTTP, `raftline.v1.Error` in the trailing metadata over gRPC, a class of
+`raftline.model.errors` in Python, and in words on the command line, which then ends with the exit
+code. *Again* says whether the same request may succeed later: `over_limit` is too much for now,
+`too_large` never goes."""
+_COLUMNS = [
+    "| code | means | again | HTTP | gRPC | Kafka | exit |",
+    "|---|---|---|---|---|---|---|",
+]
+
+
+def _means(kind: type[e.RaftlineError]) -> str:
+    return (kind.__doc__ or "").partition("\n")[0].partition(". ")[0].rstrip(".")
 
 
 def row_of(error: e.RaftlineError) -> Row:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from raftline.model.errors import InvalidArgument, OverLimit
+from raftline.model.errors import InvalidArgument, TooLarge
 from raftline.model.limits import HEADER_BYTES_MAX, HEADERS_MAX, KEY_BYTES_MAX
 from raftline.model.message import Header, NewMessage
 
@@ -21,18 +21,18 @@ def check_timestamp(timestamp_ms: int) -> int:
 
 
 def check_key(key: bytes | None) -> None:
-    """Refuse a key that is too long. Raises OverLimit."""
+    """Refuse a key that is too long. Raises TooLarge."""
     if key is not None and len(key) > KEY_BYTES_MAX:
-        raise OverLimit("bytes of a key", len(key), KEY_BYTES_MAX)
+        raise TooLarge("bytes of a key", len(key), KEY_BYTES_MAX)
 
 
 def check_headers(headers: Sequence[Header]) -> None:
-    """Refuse more headers than a message may have. Raises OverLimit."""
+    """Refuse more headers than a message may have. Raises TooLarge."""
     if len(headers) > HEADERS_MAX:
-        raise OverLimit("headers of a message", len(headers), HEADERS_MAX)
+        raise TooLarge("headers of a message", len(headers), HEADERS_MAX)
     size = sum(len(name.encode()) + len(value or b"") for name, value in headers)
     if size > HEADER_BYTES_MAX:
-        raise OverLimit("bytes of a message's headers", size, HEADER_BYTES_MAX)
+        raise TooLarge("bytes of a message's headers", size, HEADER_BYTES_MAX)
 
 
 def size_of(message: NewMessage) -> int:

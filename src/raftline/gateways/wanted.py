@@ -7,7 +7,7 @@ import msgspec
 
 from raftline.config.moments import parse_moment_ms
 from raftline.machines.partition.side_car import hash_key
-from raftline.model.errors import InvalidArgument, OverLimit
+from raftline.model.errors import InvalidArgument, TooLarge
 from raftline.model.limits import DEDUP_KEY_BYTES_MAX
 from raftline.model.priorities import parse_priority
 from raftline.model.settings import Value, parse_duration_ms
@@ -64,11 +64,11 @@ def wanted_of(item: Wishes, settings: Settings, now_ms: int) -> Wanted:
 
 
 def check_dedup_key(dedup_key: bytes) -> bytes:
-    """Return the key if it can be one. Raises InvalidArgument, OverLimit."""
+    """Return the key if it can be one. Raises InvalidArgument, TooLarge."""
     if not dedup_key:
         raise InvalidArgument("the dedup key is empty", "leave it out, or give it a text")
     if len(dedup_key) > DEDUP_KEY_BYTES_MAX:
-        raise OverLimit("bytes of a dedup key", len(dedup_key), DEDUP_KEY_BYTES_MAX)
+        raise TooLarge("bytes of a dedup key", len(dedup_key), DEDUP_KEY_BYTES_MAX)
     return dedup_key
 
 

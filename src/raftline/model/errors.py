@@ -18,6 +18,7 @@
     │   ├── InvalidArgument     invalid_argument
     │   ├── CorruptBatch        corrupt_batch
     │   ├── BatchTooLarge       batch_too_large
+    │   ├── TooLarge            too_large
     │   └── NotEnoughNodes      not_enough_nodes
     ├── Conflict            it clashes with what is there
     │   ├── TopicExists         topic_exists
@@ -40,7 +41,7 @@
     │   ├── StageMissing        stage_missing
     │   ├── FencedQuery         fenced_query
     │   └── NotArchived         not_archived
-    ├── OverLimit           over_limit: a bound is reached; later or smaller
+    ├── OverLimit           over_limit: too much for now; later it may go
     ├── Unavailable         not now; nothing was proposed, so trying again is safe
     │   ├── NotLeader           not_leader
     │   ├── NoLeader            no_leader
@@ -263,6 +264,20 @@ class BatchTooLarge(Invalid):
             "send fewer or smaller messages at a time",
             size_bytes=size_bytes,
             bytes_max=bytes_max,
+        )
+
+
+class TooLarge(Invalid):
+    """What is asked for is larger than anybody may ask for."""
+
+    code = "too_large"
+
+    def __init__(self, what: str, asked: int, limit: int) -> None:
+        super().__init__(
+            f"{what}: {asked} is more than the {limit} allowed",
+            "it will never go like that: ask for less, or split it",
+            asked=asked,
+            limit=limit,
         )
 
 
@@ -564,50 +579,8 @@ class NotArchived(Conflict):
         )
 
 
-class StageMissing(Conflict):
-    """A batch cannot be published: chunks that it names are not staged."""
-
-    code = "stage_missing"
-
-    def __init__(self, query: str, batch: int, reason: str) -> None:
-        super().__init__(
-            f"batch {batch} of query {query!r} cannot be published: {reason}",
-            "nothing was published; its chunks expired, were abandoned or never came: stage again",
-            query=query,
-            batch=batch,
-        )
-
-
-class FencedQuery(Conflict):
-    """A query asks for what is behind it: somebody went on in its name."""
-
-    code = "fenced_query"
-
-    def __init__(self, query: str, asked: int, reason: str) -> None:
-        super().__init__(
-            f"number {asked} of query {query!r} is refused: {reason}",
-            "a restarted query went on, or two run from different checkpoints: end this one, or "
-            "give it a name of its own",
-            query=query,
-            asked=asked,
-        )
-
-
-class NotArchived(Conflict):
-    """A trim would remove messages that are not archived."""
-
-    code = "not_archived"
-
-    def __init__(self, where: str, asked: int, archived: int) -> None:
-        super().__init__(
-            f"{where} is archived up to offset {archived}, a trim to {asked} would lose messages",
-            "wait for raftline pipeline archive, trim less, or set archive=off on the topic",
-            archived=archived,
-        )
-
-
 class OverLimit(RaftlineError):
-    """A bound is reached. Try later, or ask for less."""
+    """There is too much of something now. Later it may go; what never goes is ``TooLarge``."""
 
     code = "over_limit"
     retry = True
@@ -615,7 +588,7 @@ class OverLimit(RaftlineError):
     def __init__(self, what: str, asked: int, limit: int) -> None:
         super().__init__(
             f"{what}: {asked} is over the limit of {limit}",
-            "slow down or ask for less, then try again",
+            "nothing was done: try again later, more slowly, or make room",
             asked=asked,
             limit=limit,
         )

@@ -31,7 +31,7 @@ from raftline.model.batch import (
     split_batches,
 )
 from raftline.model.compression import compress, decompress
-from raftline.model.errors import CorruptBatch, InvalidArgument, OverLimit
+from raftline.model.errors import CorruptBatch, InvalidArgument, TooLarge
 from raftline.model.limits import (
     BATCH_HEADER_BYTES,
     BATCH_MESSAGES_MAX,
@@ -64,7 +64,7 @@ def seal_batch(
 
     Raises:
         InvalidArgument: nothing to seal, or a compression that is not available.
-        OverLimit: too many messages, or a key or headers over their bounds.
+        TooLarge: too many messages, or a key or headers over their bounds.
     """
     _check_messages(messages)
     if compression not in COMPRESSIONS:
@@ -221,16 +221,16 @@ def _check_messages(messages: Sequence[NewMessage]) -> None:
     if not messages:
         raise InvalidArgument("a batch needs at least one message")
     if len(messages) > BATCH_MESSAGES_MAX:
-        raise OverLimit("messages in one batch", len(messages), BATCH_MESSAGES_MAX)
+        raise TooLarge("messages in one batch", len(messages), BATCH_MESSAGES_MAX)
     for key, _, headers, _ in messages:
         if key is not None and len(key) > KEY_BYTES_MAX:
-            raise OverLimit("bytes of a key", len(key), KEY_BYTES_MAX)
+            raise TooLarge("bytes of a key", len(key), KEY_BYTES_MAX)
         if headers:
             if len(headers) > HEADERS_MAX:
-                raise OverLimit("headers of a message", len(headers), HEADERS_MAX)
+                raise TooLarge("headers of a message", len(headers), HEADERS_MAX)
             size = sum(len(name) + len(content or b"") for name, content in headers)
             if size > HEADER_BYTES_MAX:
-                raise OverLimit("bytes of a message's headers", size, HEADER_BYTES_MAX)
+                raise TooLarge("bytes of a message's headers", size, HEADER_BYTES_MAX)
 
 
 def _repack(sealed: bytes, compression: int) -> bytes:

@@ -47,6 +47,7 @@ from raftline.model.errors import (
     OverLimit,
     RaftlineError,
     Rebalancing,
+    TooLarge,
     UnknownMember,
     WrongGroupKind,
 )
@@ -547,7 +548,7 @@ def _row(request: ClassicJoin) -> ClassicMember:
     check_member(row)
     total = sum(len(offer.metadata) for offer in row.protocols)
     if total > CLASSIC_METADATA_BYTES_MAX:
-        raise OverLimit("bytes a member tells of itself", total, CLASSIC_METADATA_BYTES_MAX)
+        raise TooLarge("bytes a member tells of itself", total, CLASSIC_METADATA_BYTES_MAX)
     return row
 
 

@@ -18,7 +18,7 @@ from raftline.machines.delivery.outcomes import Outcome, SettledRanges
 from raftline.machines.delivery.retries import backoff_ms
 from raftline.machines.machine import Refused
 from raftline.model.calls import Received, Settled
-from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError
+from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError, TooLarge
 from raftline.model.limits import (
     DELIVER_BYTES_MAX,
     DELIVER_COMMANDS_MAX,
@@ -475,10 +475,10 @@ class Desks:
 def _weight_of(settles: Sequence[Settle]) -> int | RaftlineError:
     count = len(settles)
     if not 0 < count <= DELIVER_COMMANDS_MAX:
-        return OverLimit("settles in one request", count, DELIVER_COMMANDS_MAX)
+        return TooLarge("settles in one request", count, DELIVER_COMMANDS_MAX)
     weight = weigh(settles[0]) if count == 1 else sum(map(weigh, settles))
     if weight > DELIVER_BYTES_MAX:
-        return OverLimit("bytes of settles in one request", weight, DELIVER_BYTES_MAX)
+        return TooLarge("bytes of settles in one request", weight, DELIVER_BYTES_MAX)
     return weight
 
 
@@ -514,7 +514,7 @@ def _check(ask: Receive) -> RaftlineError | None:
             f"a receive takes 1 to {RECEIVE_COUNT_MAX} messages, not {ask.count_max}"
         )
     if len(ask.member) > MEMBER_ID_CHARS_MAX:
-        return OverLimit("characters of a member's name", len(ask.member), MEMBER_ID_CHARS_MAX)
+        return TooLarge("characters of a member's name", len(ask.member), MEMBER_ID_CHARS_MAX)
     return None
 
 

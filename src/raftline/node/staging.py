@@ -28,7 +28,7 @@ from raftline.machines.partition.staging_commands import (
 )
 from raftline.machines.partition.waiting import over_limit
 from raftline.model.batch import NO_PRODUCER, check_batch
-from raftline.model.errors import InvalidArgument, NotLeader, OverLimit, RaftlineError
+from raftline.model.errors import InvalidArgument, NotLeader, RaftlineError, TooLarge
 from raftline.model.limits import (
     OFFSET_MAX,
     QUERY_NAME_CHARS_MAX,
@@ -142,7 +142,7 @@ class StagedWrites:
             text = "a chunk of messages that wait is compressed"
             raise InvalidArgument(text, "seal chunks with due times without compression")
         if length > STAGE_DUE_BYTES_MAX:
-            raise OverLimit("bytes of a chunk of messages that wait", length, STAGE_DUE_BYTES_MAX)
+            raise TooLarge("bytes of a chunk of messages that wait", length, STAGE_DUE_BYTES_MAX)
         delay_ms, delay_ms_max = max(extras.dues_ms) - at_ms, self.setting(replica, "delay_ms_max")
         if delay_ms > delay_ms_max:
             raise over_limit(delay_ms, delay_ms_max)
@@ -275,7 +275,7 @@ def _winners_of(asked: Arguments) -> list[Winner]:
         hint = "winners: [[task, attempt, chunks], ...]"
         raise InvalidArgument(f"winners of a batch: {error}", hint) from error
     if len(winners) > STAGE_CHUNKS_MAX:
-        raise OverLimit("tasks of a batch", len(winners), STAGE_CHUNKS_MAX)
+        raise TooLarge("tasks of a batch", len(winners), STAGE_CHUNKS_MAX)
     if any(not 0 <= number <= OFFSET_MAX for winner in winners for number in winner):
         raise InvalidArgument("winners of a batch: a number out of bounds")
     return winners

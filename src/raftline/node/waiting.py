@@ -30,6 +30,7 @@ from raftline.model.errors import (
     OverLimit,
     RaftlineError,
     StorageFault,
+    TooLarge,
     UnknownMessage,
 )
 from raftline.model.limits import (
@@ -180,7 +181,7 @@ class WaitingMessages:
         if waiting + sum([len(item.batch) for item in items]) > limit:
             return OverLimit("uncommitted bytes on this node", waiting, limit)
         if len(items) > ENTRY_BATCHES_MAX:
-            return OverLimit("messages to wait in one call", len(items), ENTRY_BATCHES_MAX)
+            return TooLarge("messages to wait in one call", len(items), ENTRY_BATCHES_MAX)
         return None
 
     def _setting(self, replica: Replica, name: str) -> int:

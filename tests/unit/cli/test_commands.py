@@ -72,6 +72,7 @@ def log(method: str, path: str, query: dict[str, list[str]], body: Any) -> Answe
     [
         ("unknown_topic", 404, 4), ("topic_exists", 409, 5), ("invalid_topic", 400, 2),
         ("wrong_cluster", 409, 6), ("no_quorum", 503, 7), ("over_limit", 429, 8),
+        ("too_large", 413, 8),
         ("timed_out", 504, 7), ("batch_too_large", 413, 2), ("from_the_future", 500, 1),
     ],
 )  # fmt: skip

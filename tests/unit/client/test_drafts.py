@@ -10,7 +10,7 @@ from raftline.client.core.batches import Handle
 from raftline.client.drafts import full_row
 from raftline.client.leased import duration_ms
 from raftline.client.servers import server_list
-from raftline.model.errors import InvalidArgument, InvalidTopic, OverLimit
+from raftline.model.errors import InvalidArgument, InvalidTopic, TooLarge
 
 
 def row(value=b"v", topic="t", **wishes):
@@ -76,10 +76,10 @@ def test_a_moment_may_be_a_datetime() -> None:
         ({"partition": -2}, InvalidArgument),
         ({"delay": "soon"}, InvalidArgument),
         ({"delay": "1s", "deliver_at": 5}, InvalidArgument),
-        ({"dedup_key": "ä" * 513}, OverLimit),
-        ({"dedup_key": "k", "key": b"k" * 65_537}, OverLimit),
-        ({"dedup_key": "k", "headers": {"h": b"v" * 65_536}}, OverLimit),
-        ({"dedup_key": "k", "headers": [("h", b"")] * 101}, OverLimit),
+        ({"dedup_key": "ä" * 513}, TooLarge),
+        ({"dedup_key": "k", "key": b"k" * 65_537}, TooLarge),
+        ({"dedup_key": "k", "headers": {"h": b"v" * 65_536}}, TooLarge),
+        ({"dedup_key": "k", "headers": [("h", b"")] * 101}, TooLarge),
     ],
     ids=lambda case: str(case)[:40],
 )

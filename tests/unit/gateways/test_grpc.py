@@ -367,7 +367,7 @@ def test_a_request_over_the_limit_is_refused() -> None:
         assert (await refusal(rig.stubs.MessageService.Send(request)))[0] == "RESOURCE_EXHAUSTED"
         many = pb.SendRequest(topic="orders", messages=[pb.NewMessage(value=b"")] * 10_001)
         said = await refusal(rig.stubs.MessageService.Send(many))
-        assert said == ("RESOURCE_EXHAUSTED", "over_limit")
+        assert said == ("INVALID_ARGUMENT", "too_large")
 
     limits = LimitSettings(batch_bytes_max=1 << 20, request_bytes_max=1 << 20)
     serve(scenario, limits=limits)

@@ -424,7 +424,7 @@ BAD_RECEIVES: list[tuple[Any, int, str]] = [
     ({"start": "middle"}, 400, "invalid_argument"),
     ({"partition": -2}, 400, "invalid_argument"),
     ({"partition": 10**30}, 404, "unknown_partition"),
-    ({"member": "m" * 250}, 429, "over_limit"),
+    ({"member": "m" * 250}, 413, "too_large"),
     ({"member": 7}, 400, "invalid_argument"),
     ({"ordered": "yes"}, 400, "invalid_argument"),
 ]
@@ -466,7 +466,7 @@ def test_settles_that_make_no_sense() -> None:
             ("ack", {"lease_token": token, "lease_tokens": [token]}, bad),
             ("ack", {"lease_tokens": token}, bad),
             ("ack", {"lease_tokens": [token, "no"]}, bad),
-            ("ack", {"lease_tokens": [token] * 10_001}, (429, "over_limit")),
+            ("ack", {"lease_tokens": [token] * 10_001}, (413, "too_large")),
             ("ack", {"lease_token": token, "colour": "red"}, bad),
             ("ack", {"lease_token": token, "delay": "1s"}, bad),
             ("ack", {"lease_token": token, "lease": "1s"}, bad),
@@ -514,7 +514,7 @@ def test_ranges_that_make_no_sense() -> None:
             ({"settles": [["ack", 10**40, 1, 1, 0, [0, 1]]]}, bad),
             ({"settles": [["ack", 1, 1, -1, 0, [0, 1]]]}, bad),
             ({"settles": [["ack", "1", 1, 1, 0, [0, 1]]]}, bad),
-            ({"settles": [["ack", 1, 1, 1, 0, [0, 1] * 20_001]]}, (429, "over_limit")),
+            ({"settles": [["ack", 1, 1, 1, 0, [0, 1] * 20_001]]}, (413, "too_large")),
             ({"settles": [["extend", 1, 1, 1, 0, [0, 1]]]}, bad),
         ]
         for body, expected in rows:

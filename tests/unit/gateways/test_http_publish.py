@@ -159,7 +159,7 @@ def test_the_producers_name_is_a_header_of_its_messages(way: str) -> None:
         assert (await client.ask("POST", ONE, body, fields)).status == 200
         assert headers(web) == [{"a": "b", "raftline-producer": "shop-1"}]
         long = {"messages": [item], "producer": "p" * 250}
-        assert (await client.ask("POST", ONE, long)).code == "over_limit"
+        assert (await client.ask("POST", ONE, long)).code == "too_large"
 
     serve(scenario)
 

@@ -85,13 +85,13 @@ def test_names_and_bounds() -> None:
     assert code(join(machine, "a", session_ms=1)) == "invalid_argument"
     assert code(join(machine, "a", topics=("/",))) == "invalid_topic"
     topics = tuple(f"t{n}" for n in range(limits.GROUP_TOPICS_MAX + 1))
-    assert code(join(machine, "a", topics=topics)) == "over_limit"
+    assert code(join(machine, "a", topics=topics)) == "too_large"
     huge = {"orders": c.TopicSize("u1", limits.GROUP_PARTITIONS_MAX + 1, 1)}
     assert code(join(machine, "a", sizes=huge)) == "over_limit"
     offset = {"orders": {0: Offset(limits.OFFSET_MAX + 1)}}
     assert code(machine.apply_command(c.Commit("g", "", 0, offset, ORDERS))) == "invalid_argument"
     text = {"orders": {0: Offset(0, "x" * (limits.CURSOR_TEXT_CHARS_MAX + 1))}}
-    assert code(machine.apply_command(c.Commit("g", "", 0, text, ORDERS))) == "over_limit"
+    assert code(machine.apply_command(c.Commit("g", "", 0, text, ORDERS))) == "too_large"
     assert not machine.groups, "a refused join leaves no group behind"
 
 

@@ -41,6 +41,7 @@ SAMPLES: list[RaftlineError] = [
     errors.StageMissing("q", 3, "task 1 has 2 chunks here, not 3"),
     errors.FencedQuery("q", 3, "it stands at 4"),
     errors.NotArchived("orders/2", 100, 50),
+    errors.TooLarge("bytes of a key", 70_000, 65_536),
     errors.OverLimit("uncommitted bytes of orders/2", 33, 32),
     errors.NotLeader("orders/2", 3),
     errors.NoLeader("orders/2"),

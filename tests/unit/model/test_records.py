@@ -10,7 +10,7 @@ from crc32c import crc32c
 from raftline.model import records
 from raftline.model.batch import check_batch
 from raftline.model.compression import decompress
-from raftline.model.errors import CorruptBatch, InvalidArgument, OverLimit
+from raftline.model.errors import CorruptBatch, InvalidArgument, TooLarge
 from raftline.model.message import Message
 
 MESSAGES = [
@@ -101,9 +101,9 @@ def test_bad_requests():
         records.seal_batch([])
     with pytest.raises(InvalidArgument, match="rar"):
         records.seal_batch(MESSAGES, compression="rar")
-    with pytest.raises(OverLimit, match="key"):
+    with pytest.raises(TooLarge, match="key"):
         records.seal_batch([(b"k" * 100_000, b"", (), 0)])
-    with pytest.raises(OverLimit, match="headers of a message"):
+    with pytest.raises(TooLarge, match="headers of a message"):
         records.seal_batch([(b"", b"", [("h", b"")] * 101, 0)])
 
 

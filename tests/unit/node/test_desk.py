@@ -7,7 +7,7 @@ from raftline.machines.delivery.commands import ACK, BACKOFF, EXTEND, NACK, REJE
 from raftline.machines.delivery.rows import TIME
 from raftline.model.batch import check_batch
 from raftline.model.calls import Received, Settled
-from raftline.model.errors import OverLimit, RaftlineError
+from raftline.model.errors import RaftlineError, TooLarge
 from raftline.model.records import seal_batch
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, host, lead, node, replica, stall_segments
@@ -525,6 +525,6 @@ def test_settles_too_large_for_an_entry_are_refused(sim: SimCluster) -> None:
             answer = answer_of(
                 sim, lambda done, r=rows, n=name: node(sim, n).settle(TOPIC, 0, r, 5_000, done)
             )
-            assert isinstance(answer, OverLimit), answer
+            assert isinstance(answer, TooLarge), answer
     long = answer_of(sim, lambda done: ask(sim, done, member="m" * 250))
-    assert isinstance(long, OverLimit)
+    assert isinstance(long, TooLarge)

@@ -147,7 +147,7 @@ class _Call:
             if self._ask.method != "POST":
                 self._done(error)
                 return
-        elif not isinstance(error, Unavailable | OverLimit) or _is_final(error):
+        elif not isinstance(error, Unavailable | OverLimit):
             self._done(error)
             return
         if isinstance(error, NotReady | ShuttingDown):
@@ -192,8 +192,3 @@ class _Call:
 
     def _timed_out(self) -> RaftlineError:
         return TimedOut(f"{self._ask.method} {self._ask.path}", int(self._timeout_ms))
-
-
-def _is_final(error: RaftlineError) -> bool:
-    """Say whether a bound is one of the request itself: asking again does not help."""
-    return isinstance(error, OverLimit) and "in one request" in error.message

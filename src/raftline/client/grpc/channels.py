@@ -11,6 +11,7 @@ Rules
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,7 @@ import msgspec
 from raftline.client import clock
 from raftline.client.core.ports import Answer, Ask, Done, Lost, Reply
 from raftline.client.grpc.routes import Remote, remote_of
-from raftline.model.errors import Internal, InvalidArgument, OverLimit, RaftlineError
+from raftline.model.errors import Internal, OverLimit, RaftlineError, TooLarge
 from raftline.wire.proto.raftline.v1.errors_pb2 import Error
 
 ERROR_KEY = "raftline-error-bin"
@@ -176,12 +177,18 @@ def _failure(ended: Any, code: Any) -> Answer:
     status = grpc.StatusCode
     if code is status.RESOURCE_EXHAUSTED:
         if "larger than max" in details:
-            return refusal(InvalidArgument(details[:300], "send less at a time"))
+            return refusal(TooLarge("bytes of a call", *_sizes(details)))
         return refusal(OverLimit("calls of a node", 0, 0))
     if code is status.UNIMPLEMENTED:
         return refusal(Internal(f"the node knows no such call: {details[:300]}"))
     is_unsent = code is status.UNAVAILABLE and "failed to connect" in details
     return Lost(details[:300], is_sent=not is_unsent)
+
+
+def _sizes(details: str) -> tuple[int, int]:
+    """Return what was asked and allowed, of the library's words "(5000000 vs. 4194304)"."""
+    found = re.search(r"(\d+) vs\. (\d+)", details)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _encode(request: Any) -> bytes:

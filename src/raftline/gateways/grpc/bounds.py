@@ -1,6 +1,6 @@
 """Numbers in requests: 0 is what a client leaves out, so it means the default."""
 
-from raftline.model.errors import InvalidArgument, OverLimit
+from raftline.model.errors import InvalidArgument, TooLarge
 
 
 def bounded(name: str, value: int, default: int, low: int, high: int) -> int:
@@ -13,15 +13,15 @@ def bounded(name: str, value: int, default: int, low: int, high: int) -> int:
 
 
 def short(what: str, text: str, chars_max: int) -> str:
-    """Return a text that is not too long. Raises OverLimit."""
+    """Return a text that is not too long. Raises TooLarge."""
     if len(text) > chars_max:
-        raise OverLimit(f"characters of {what}", len(text), chars_max)
+        raise TooLarge(f"characters of {what}", len(text), chars_max)
     return text
 
 
 def counted(what: str, count: int, count_max: int) -> None:
-    """Refuse none and too many. Raises InvalidArgument, OverLimit."""
+    """Refuse none and too many. Raises InvalidArgument, TooLarge."""
     if not count:
         raise InvalidArgument(f"there are no {what}", "send at least one")
     if count > count_max:
-        raise OverLimit(f"{what} in one request", count, count_max)
+        raise TooLarge(f"{what} in one request", count, count_max)

@@ -10,7 +10,7 @@ from raftline.gateways.grpc.message_forms import to_message
 from raftline.gateways.letter_rows import PARTITION, Row
 from raftline.gateways.message_ids import message_id, parse_message_id
 from raftline.gateways.ports import Calls
-from raftline.model.errors import InvalidArgument, OverLimit, UnknownMessage, UnknownTopic
+from raftline.model.errors import InvalidArgument, TooLarge, UnknownMessage, UnknownTopic
 from raftline.model.limits import LETTERS_PER_CALL_MAX
 from raftline.model.message import Message
 from raftline.model.names import dead_letter_topic
@@ -106,7 +106,7 @@ class DeadLetterService:
 
 
 def _wanted(request: pb.DeadLetterWork) -> dict[str, object]:
-    """Return what the node is asked for. Raises InvalidArgument, OverLimit."""
+    """Return what the node is asked for. Raises InvalidArgument, TooLarge."""
     if bool(request.ids) + request.all + request.HasField("filter") != 1:
         raise InvalidArgument("say which dead letters", "one of ids, all, filter")
     topic = request.topic
@@ -116,7 +116,7 @@ def _wanted(request: pb.DeadLetterWork) -> dict[str, object]:
     }
     if request.ids:
         if len(request.ids) > LETTERS_PER_CALL_MAX:
-            raise OverLimit("dead letters in one call", len(request.ids), LETTERS_PER_CALL_MAX)
+            raise TooLarge("dead letters in one call", len(request.ids), LETTERS_PER_CALL_MAX)
         wanted["offsets"] = sorted({_offset(topic, name) for name in request.ids})
     elif not request.all:
         wanted |= _fields(request.filter)

@@ -53,7 +53,7 @@ class Leasing:
         self._reply_bytes_max = reply_bytes_max
 
     def wish_of(self, request: pb.ReceiveRequest | pb.Open, count: int) -> ReceiveWish:
-        """Return what is asked for. Raises InvalidArgument, OverLimit."""
+        """Return what is asked for. Raises InvalidArgument, TooLarge."""
         check_group_name(request.group)
         lease_ms = bounded("lease_ms", request.lease_ms, 0, LEASE_MS_MIN, LEASE_MS_MAX)
         most = self._reply_bytes_max

@@ -10,7 +10,7 @@ from raftline.gateways.publication import check_partition
 from raftline.gateways.settles import Row, Verdicts, merge_ranges, settles_of
 from raftline.machines.delivery.commands import BACKOFF, EXTEND, NACK, VERBS, Settle
 from raftline.model.calls import Settled
-from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError
+from raftline.model.errors import InvalidArgument, RaftlineError, TooLarge
 from raftline.model.limits import (
     LEASE_MS_MAX,
     LEASE_MS_MIN,
@@ -97,7 +97,7 @@ def ranges_reply(settled: Settled) -> pb.SettleRangesReply:
 
 
 def _way_of(row: Any, reason: str) -> tuple[int, int, str]:
-    """Return verb, delay and reason of a settle. Raises InvalidArgument, OverLimit."""
+    """Return verb, delay and reason of a settle. Raises InvalidArgument, TooLarge."""
     verb = _verb(row.verb)
     has_delay = row.HasField("delay_ms")
     if has_delay and verb != NACK:
@@ -129,11 +129,11 @@ def _verb(verb: int) -> int:
 
 
 def _range_settles(request: pb.SettleRangesRequest) -> list[Settle]:
-    """Return the settles of a request. Raises InvalidArgument, OverLimit."""
+    """Return the settles of a request. Raises InvalidArgument, TooLarge."""
     counted("settles", len(request.settles), SETTLES_MAX)
     count = sum(len(row.ranges) for row in request.settles) // 2
     if count > RANGES_MAX:
-        raise OverLimit("ranges in one request", count, RANGES_MAX)
+        raise TooLarge("ranges in one request", count, RANGES_MAX)
     settles: list[Settle] = []
     for row in request.settles:
         verb = _verb(row.verb)

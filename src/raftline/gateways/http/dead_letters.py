@@ -22,8 +22,8 @@ from raftline.gateways.message_ids import message_id, parse_message_id
 from raftline.gateways.ports import Calls
 from raftline.model.errors import (
     InvalidArgument,
-    OverLimit,
     RaftlineError,
+    TooLarge,
     UnknownMessage,
     UnknownTopic,
 )
@@ -211,7 +211,7 @@ def _wanted(topic: str, work: Work) -> dict[str, object]:
     }
     if work.ids is not None:
         if len(work.ids) > LETTERS_PER_CALL_MAX:
-            raise OverLimit("dead letters in one call", len(work.ids), LETTERS_PER_CALL_MAX)
+            raise TooLarge("dead letters in one call", len(work.ids), LETTERS_PER_CALL_MAX)
         wanted["offsets"] = sorted({_offset(topic, name) for name in work.ids})
     elif work.filter is not None:
         wanted |= _fields(work.filter)

@@ -31,7 +31,7 @@ from raftline.machines.delivery.commands import (
     Settle,
 )
 from raftline.model.calls import Received, Settled
-from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError
+from raftline.model.errors import InvalidArgument, RaftlineError, TooLarge
 from raftline.model.limits import (
     LEASE_MS_MAX,
     LEASE_MS_MIN,
@@ -159,7 +159,7 @@ class DeliveryRoutes:
             text = f"partition={body.partition} is out of bounds"
             raise InvalidArgument(text, "from 0 on, or -1 for any")
         if len(body.member) > MEMBER_ID_CHARS_MAX:
-            raise OverLimit("characters of a member's name", len(body.member), MEMBER_ID_CHARS_MAX)
+            raise TooLarge("characters of a member's name", len(body.member), MEMBER_ID_CHARS_MAX)
         if body.start not in _STARTS:
             raise InvalidArgument(f"start={body.start[:40]!r} is neither", "write first or next")
         bytes_max = max(1, min(body.bytes_max, self._reply_bytes_max))
@@ -260,7 +260,7 @@ class DeliveryRoutes:
         if not rows:
             raise InvalidArgument("there is nothing to settle", 'send {"lease_token": "..."}')
         if len(rows) > SETTLES_MAX:
-            raise OverLimit("settles in one request", len(rows), SETTLES_MAX)
+            raise TooLarge("settles in one request", len(rows), SETTLES_MAX)
         places = settles_of(rows)
         verdicts = Verdicts(rows)
 
@@ -312,10 +312,10 @@ class DeliveryRoutes:
         if not body.settles:
             raise InvalidArgument("there is nothing to settle", 'send {"settles": [...]}')
         if len(body.settles) > SETTLES_MAX:
-            raise OverLimit("settles in one request", len(body.settles), SETTLES_MAX)
+            raise TooLarge("settles in one request", len(body.settles), SETTLES_MAX)
         count = sum(len(row[-1]) for row in body.settles) // 2
         if count > RANGES_MAX:
-            raise OverLimit("ranges in one request", count, RANGES_MAX)
+            raise TooLarge("ranges in one request", count, RANGES_MAX)
         reason = _cut(body.reason)
         group, partition = request.params["group"], request.partition
         settles: list[Settle] = []

@@ -26,7 +26,7 @@ from raftline.gateways.topic_finder import TopicFinder
 from raftline.gateways.wanted import check_dedup_key
 from raftline.model.batch import split_batches
 from raftline.model.calls import Looked, ReadReply
-from raftline.model.errors import InvalidArgument, OverLimit
+from raftline.model.errors import InvalidArgument, TooLarge
 from raftline.model.limits import (
     OFFSET_MAX,
     PRODUCER_NAME_CHARS_MAX,
@@ -94,13 +94,13 @@ class MessageRoutes(NodePublisher):
         items = body.messages
         producer = body.producer or request.fields.text(PRODUCER_FIELD)
         if len(producer) > PRODUCER_NAME_CHARS_MAX:
-            raise OverLimit(
+            raise TooLarge(
                 "characters of a producer's name", len(producer), PRODUCER_NAME_CHARS_MAX
             )
         if not items:
             raise InvalidArgument("there are no messages", 'send {"messages": [{"value": "..."}]}')
         if len(items) > MESSAGES_MAX:
-            raise OverLimit("messages in one request", len(items), MESSAGES_MAX)
+            raise TooLarge("messages in one request", len(items), MESSAGES_MAX)
         partition = request.partition if "partition" in request.params else None
         self.publish_items(exchange, request.topic, items, request.timeout_ms, partition, producer)
 

@@ -21,7 +21,7 @@ from raftline.gateways.http.fields import Int
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
 from raftline.gateways.ports import Calls
-from raftline.model.errors import InvalidArgument, OverLimit
+from raftline.model.errors import InvalidArgument, TooLarge
 from raftline.model.limits import NACK_REASON_CHARS_MAX, QUERY_COUNT_MAX, WAIT_MS_MAX
 from raftline.model.settings import parse_duration_ms
 
@@ -83,7 +83,7 @@ class QueryLeaseRoutes:
         """Lease messages to a query under a number, or those it has again."""
         body = decode(request.body, LeaseBody, '{"query": "q1", "n": 7, "count": 10000}')
         if not 1 <= body.count <= QUERY_COUNT_MAX:
-            raise OverLimit("messages of a query lease", body.count, QUERY_COUNT_MAX)
+            raise TooLarge("messages of a query lease", body.count, QUERY_COUNT_MAX)
         wait_ms = body.wait if isinstance(body.wait, int) else parse_duration_ms(body.wait)
         if not 0 <= wait_ms <= WAIT_MS_MAX:
             raise InvalidArgument(f"a wait of {wait_ms} ms", f"0 to {WAIT_MS_MAX} ms")
@@ -120,7 +120,7 @@ class QueryLeaseRoutes:
         example = '{"query": "q1", "n": 7, "ranges": [[12, 13]], "reason": "bad total"}'
         body = decode(request.body, RejectBody, example)
         if len(body.reason) > NACK_REASON_CHARS_MAX:
-            raise OverLimit("characters of a reason", len(body.reason), NACK_REASON_CHARS_MAX)
+            raise TooLarge("characters of a reason", len(body.reason), NACK_REASON_CHARS_MAX)
         ranges = [edge for pair in body.ranges for edge in pair]
         arguments: dict[str, Any] = {**msgspec.to_builtins(body), "ranges": ranges}
         self._ask(exchange, request, "query.reject", arguments, exchange.json)

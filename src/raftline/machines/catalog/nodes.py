@@ -47,6 +47,7 @@ from raftline.model.errors import (
     NodeExists,
     NotEnoughNodes,
     OverLimit,
+    TooLarge,
     UnknownNode,
 )
 from raftline.model.ids import CATALOG_SHARD, NodeId, ReplicaId, node_of, replica_id
@@ -280,9 +281,9 @@ def _check_node(node: Node) -> None:
         raise InvalidArgument(f"node {node.name} has no data directory uuid or no peer address")
     for address in (node.directory, node.peer, node.http, node.grpc, node.kafka):
         if len(address) > ADDRESS_CHARS_MAX:
-            raise OverLimit("characters of an address", len(address), ADDRESS_CHARS_MAX)
+            raise TooLarge("characters of an address", len(address), ADDRESS_CHARS_MAX)
     if len(node.rack) > RACK_CHARS_MAX:
-        raise OverLimit("characters of a rack", len(node.rack), RACK_CHARS_MAX)
+        raise TooLarge("characters of a rack", len(node.rack), RACK_CHARS_MAX)
 
 
 def _forget_removed(state: CatalogState) -> None:

@@ -46,7 +46,7 @@ from raftline.machines.delivery.rows import (
     generation_of,
     member_of,
 )
-from raftline.model.errors import FencedQuery, OverLimit, RaftlineError
+from raftline.model.errors import FencedQuery, OverLimit, RaftlineError, TooLarge
 from raftline.model.intervals import IntervalSet
 from raftline.model.limits import (
     FENCE_EXPIRE_MS,
@@ -149,7 +149,7 @@ def _refusal(
 ) -> RaftlineError | None:
     n = command.n
     if len(command.spans) > 4 * QUERY_SPANS_MAX:
-        return OverLimit("ranges of a query lease", len(command.spans) // 4, QUERY_SPANS_MAX)
+        return TooLarge("ranges of a query lease", len(command.spans) // 4, QUERY_SPANS_MAX)
     if held is None:
         return _make_room(group, at_ms)
     if n < held.n or (n == held.n and held.is_acked):

@@ -31,6 +31,7 @@ from raftline.model.errors import (
     InvalidArgument,
     OverLimit,
     Rebalancing,
+    TooLarge,
     UnknownMember,
 )
 from raftline.model.limits import (
@@ -181,9 +182,9 @@ def check_member(row: ClassicMember) -> None:
     if not row.protocols:
         raise InvalidArgument("the member knows no protocol", "offer at least one assignor")
     if len(row.protocols) > CLASSIC_PROTOCOLS_MAX:
-        raise OverLimit("protocols of a member", len(row.protocols), CLASSIC_PROTOCOLS_MAX)
+        raise TooLarge("protocols of a member", len(row.protocols), CLASSIC_PROTOCOLS_MAX)
     if len(row.topics) > GROUP_TOPICS_MAX:
-        raise OverLimit("topics of a member", len(row.topics), GROUP_TOPICS_MAX)
+        raise TooLarge("topics of a member", len(row.topics), GROUP_TOPICS_MAX)
     for name, value in (("session", row.session_ms), ("rebalance", row.rebalance_ms)):
         if not SESSION_MS_MIN <= value <= SESSION_MS_MAX:
             raise InvalidArgument(
@@ -205,11 +206,11 @@ def check_form(command: Form) -> None:
         check_member(row)
     total = sum(len(offer.metadata) for row in command.members for offer in row.protocols)
     if total > CLASSIC_GROUP_BYTES_MAX:
-        raise OverLimit("bytes members tell of themselves", total, CLASSIC_GROUP_BYTES_MAX)
+        raise TooLarge("bytes members tell of themselves", total, CLASSIC_GROUP_BYTES_MAX)
 
 
 def check_shares(command: Assign) -> None:
     """Refuse an assignment that is too large. Raises OverLimit."""
     total = sum(len(share.assignment) for share in command.shares.values())
     if total > CLASSIC_GROUP_BYTES_MAX:
-        raise OverLimit("bytes of an assignment", total, CLASSIC_GROUP_BYTES_MAX)
+        raise TooLarge("bytes of an assignment", total, CLASSIC_GROUP_BYTES_MAX)

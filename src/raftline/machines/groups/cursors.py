@@ -6,7 +6,7 @@ later is another topic, and begins without cursors.
 
 import msgspec
 
-from raftline.model.errors import InvalidArgument, OverLimit
+from raftline.model.errors import InvalidArgument, TooLarge
 from raftline.model.groups import Offset
 from raftline.model.limits import CURSOR_TEXT_CHARS_MAX, GROUP_PARTITIONS_MAX, OFFSET_MAX
 
@@ -21,17 +21,17 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def check_offsets(offsets: dict[str, dict[int, Offset]]) -> None:
-    """Refuse offsets that cannot be. Raises InvalidArgument or OverLimit."""
+    """Refuse offsets that cannot be. Raises InvalidArgument or TooLarge."""
     count = sum(map(len, offsets.values()))
     if count > GROUP_PARTITIONS_MAX:
-        raise OverLimit("cursors in one request", count, GROUP_PARTITIONS_MAX)
+        raise TooLarge("cursors in one request", count, GROUP_PARTITIONS_MAX)
     for topic, rows in offsets.items():
         for partition, row in rows.items():
             if not 0 <= row.offset <= OFFSET_MAX or partition < 0:
                 raise InvalidArgument(f"{topic}/{partition}@{row.offset} cannot be a cursor")
             if len(row.metadata) > CURSOR_TEXT_CHARS_MAX:
                 what = "characters kept with a cursor"
-                raise OverLimit(what, len(row.metadata), CURSOR_TEXT_CHARS_MAX)
+                raise TooLarge(what, len(row.metadata), CURSOR_TEXT_CHARS_MAX)
 
 
 def cursor_of(row: Offset, at_ms: int) -> Cursor:

@@ -10,7 +10,7 @@ Rules
 import msgspec
 
 from raftline.machines.groups.commands import Join
-from raftline.model.errors import InvalidArgument, OverLimit
+from raftline.model.errors import InvalidArgument, TooLarge
 from raftline.model.limits import (
     CLIENT_ID_CHARS_MAX,
     GROUP_TOPICS_MAX,
@@ -35,7 +35,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
 
 def member_of(command: Join, epoch: int, at_ms: int) -> Member:
-    """Return the member a Join makes. Raises InvalidArgument or OverLimit."""
+    """Return the member a Join makes. Raises InvalidArgument or TooLarge."""
     for what, text, most in (
         ("a member", command.member, MEMBER_ID_CHARS_MAX),
         ("a client", command.client, CLIENT_ID_CHARS_MAX),
@@ -48,7 +48,7 @@ def member_of(command: Join, epoch: int, at_ms: int) -> Member:
     if not command.topics:
         raise InvalidArgument("the member reads no topics", "name at least one")
     if len(command.topics) > GROUP_TOPICS_MAX:
-        raise OverLimit("topics of a member", len(command.topics), GROUP_TOPICS_MAX)
+        raise TooLarge("topics of a member", len(command.topics), GROUP_TOPICS_MAX)
     for topic in command.topics:
         check_topic_name(topic)
     for name, value in (("session", command.session_ms), ("revoke", command.revoke_ms)):
