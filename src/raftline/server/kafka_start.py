@@ -72,7 +72,7 @@ class KafkaStart:
         """Begin to look whether the node is ready."""
         if self._is_over:
             return
-        if self._calls.nodes_view().node and self._calls.status().ready:
+        if self._calls.status().ready:
             self._clock.call_later(QUIET_MS, self._go)
         else:
             self._clock.call_later(LOOK_MS, self.begin)

@@ -38,7 +38,7 @@ class Runs:
     ) -> "Child":
         http_port, peer_port = self.ports
         addresses = {"http": f"127.0.0.1:{http_port}", "peer": f"127.0.0.1:{peer_port}"}
-        addresses["grpc"] = "127.0.0.1:0"
+        addresses["grpc"] = addresses["kafka"] = "127.0.0.1:0"
         data_dir = changes.pop("data_dir", str(self.data_dir))
         settings = Settings(
             node=NodeSettings(data_dir=data_dir, insecure=insecure),
