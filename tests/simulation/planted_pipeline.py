@@ -24,6 +24,7 @@ def a_batch_published_again() -> Planted:
             again = chosen.get(key)
             if again:
                 query.publishing = Publishing(command.batch, list(again))
+                self._moving[command.query] = query.publishing
                 query.fence -= 1
                 query.bytes += sum(chunk[3] for chunk in again)
                 self._kept.update(chunk[0] for chunk in again)

@@ -10,7 +10,8 @@ Questions and answers (questions.py); each may be repeated. Ranges are flat pair
 Invariants
     Q1  A lease is answered when it is committed, never before (machines/delivery/query_leases.py).
     Q2  What is chosen for a query is chosen as for workers: by lanes, ready rows first come first,
-        one message a key in ordered groups. It is reserved until the lease is applied.
+        one message a key in ordered groups (there the number before is acked first, so that its
+        keys are free). It is reserved until the lease is applied.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ from raftline.machines.delivery.outcomes import Leased, Outcome, QuerySettled
 from raftline.machines.delivery.query_leases import whole_of
 from raftline.machines.machine import Refused
 from raftline.model.calls import Received
-from raftline.model.errors import InvalidArgument, NotLeader, OverLimit, RaftlineError
+from raftline.model.errors import InvalidArgument, NotLeader, RaftlineError, TooLarge
 from raftline.model.intervals import IntervalSet
 from raftline.model.limits import (
     GROUP_NAME_CHARS_MAX,
@@ -101,7 +102,7 @@ def serve_query(
     """Choose for a query and lease; say whether there was something. Q2."""
     spans: list[int] = []
     keys: list[int] = []
-    left = min(receiver.count_max, QUERY_SPANS_MAX) if group.policy.ordered else receiver.count_max
+    left = receiver.count_max
     step = STEP_FIRST
     while left > 0 and len(spans) < 4 * QUERY_SPANS_MAX:
         count = min(left, step)
@@ -177,6 +178,10 @@ class QueryLeases:
         if not host.replica.is_leader:
             raise NotLeader(host.name, host.replica.leader_node)
         desk, now = host.open_desk(), self._node.clock.mono_ms()
+        group = host.machine.delivery.groups.get(name)
+        ordered = bool(asked.get("ordered", False)) if group is None else group.policy.ordered
+        if ordered:  # a range each
+            count_max = min(count_max, QUERY_SPANS_MAX)
 
         def hear(outcomes: Sequence[Outcome] | RaftlineError) -> None:
             outcome = _first(outcomes)
@@ -198,15 +203,27 @@ class QueryLeases:
             start,
             hear,
             desk,
-            ordered=bool(asked.get("ordered", False)),
+            ordered=ordered,
         )
-        group = host.machine.delivery.groups.get(name)
         held = None if group is None else group.queries.get(query)
-        is_settled = held is not None and (n < held.n or (n == held.n and held.spans))
-        if is_settled:  # there is nothing to choose: the same again, or a refusal
-            lease(desk, None, receiver, [], None)
+        if held is not None and (n < held.n or (n == held.n and held.spans)):
+            lease(desk, None, receiver, [], None)  # nothing to choose: the same again, or a refusal
+        elif held is not None and n == held.n + 1 and held.spans and ordered:
+            self._ack_first(host, receiver)
         else:
             desk.receive(receiver)
+
+    def _ack_first(self, host: PartitionHost, receiver: QueryReceiver) -> None:
+        """In an ordered group the number before holds keys: only what it lets go can be chosen."""
+        command = AckQuery(receiver.group, receiver.query, receiver.n - 1)
+
+        def acked(outcomes: Sequence[Outcome] | RaftlineError) -> None:
+            if isinstance(outcomes, RaftlineError):
+                receiver.hear(outcomes)
+            else:
+                receiver.desk.receive(receiver)
+
+        host.deliver([command], receiver.give_up, receiver.timeout_ms, acked)
 
     def _held(self, host: PartitionHost, asked: Arguments, _ms: int, done: Done) -> None:
         group = host.machine.delivery.groups.get(_group_of(asked))
@@ -287,7 +304,7 @@ def _ranges_of(asked: Arguments) -> list[int]:
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"ranges: {error}", "pairs of offsets: start, end") from error
     if len(edges) > 2 * SETTLE_ROWS_MAX:
-        raise OverLimit("ranges of a reject", len(edges) // 2, SETTLE_ROWS_MAX)
+        raise TooLarge("ranges of a reject", len(edges) // 2, SETTLE_ROWS_MAX)
     if len(edges) % 2 or any(not 0 <= edge <= OFFSET_MAX for edge in edges):
         raise InvalidArgument("ranges hold something that is no offset, or no pair")
     return edges

@@ -82,7 +82,9 @@ class QueryLeaseRoutes:
     def lease(self, exchange: Exchange, request: Request) -> None:
         """Lease messages to a query under a number, or those it has again."""
         body = decode(request.body, LeaseBody, '{"query": "q1", "n": 7, "count": 10000}')
-        if not 1 <= body.count <= QUERY_COUNT_MAX:
+        if body.count < 1:
+            raise InvalidArgument(f"a lease of {body.count} messages", f"1 to {QUERY_COUNT_MAX}")
+        if body.count > QUERY_COUNT_MAX:
             raise TooLarge("messages of a query lease", body.count, QUERY_COUNT_MAX)
         wait_ms = body.wait if isinstance(body.wait, int) else parse_duration_ms(body.wait)
         if not 0 <= wait_ms <= WAIT_MS_MAX:

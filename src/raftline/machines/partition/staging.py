@@ -147,13 +147,16 @@ class StagingState(msgspec.Struct, array_like=True):
 class Staging:
     """The staged writes of one partition."""
 
-    __slots__ = ("_kept", "_order", "looked_ms", "next_number", "queries", "staged_bytes")
+    __slots__ = (
+        "_kept", "_moving", "_order", "looked_ms", "next_number", "queries", "staged_bytes",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.next_number = FIRST_NUMBER
         self.staged_bytes = 0  # of all chunks there ever were
         self.looked_ms = 0  # when silent queries were looked for
         self.queries: dict[str, QueryState] = {}
+        self._moving: dict[str, Publishing] = {}  # of queries that are publishing
         self._kept: set[int] = set()  # numbers of chunks
         self._order: deque[tuple[int, int]] = deque()  # number, bytes before it; some are gone
 
@@ -176,7 +179,7 @@ class Staging:
 
     def publishing(self) -> list[tuple[str, Publishing]]:
         """Return the batches on their way."""
-        return [(n, q.publishing) for n, q in self.queries.items() if q.publishing is not None]
+        return list(self._moving.items())
 
     def fence(self, name: str) -> int:
         """Return the last batch that is published or will be; NO_BATCH: none."""
@@ -239,11 +242,11 @@ class Staging:
         if isinstance(found, RaftlineError):
             return found
         self._drop(query, batch)
-        query.publishing = Publishing(batch, found)
+        query.publishing = self._moving[command.query] = Publishing(batch, found)
         query.bytes += sum([chunk[3] for chunk in found])
         self._kept.update([chunk[0] for chunk in found])
         if not found:
-            self._finish(query)
+            self._finish(command.query, query)
             return PublishBegun(batch, is_repeat=False, result=query.result)
         return PublishBegun(batch, is_repeat=False, result=None)
 
@@ -282,7 +285,7 @@ class Staging:
         under_way.duplicates += total - count - waiting
         if under_way.at < len(under_way.chunks):
             return PublishBegun(command.batch, is_repeat=False, result=None)
-        self._finish(query)
+        self._finish(command.query, query)
         return PublishBegun(command.batch, is_repeat=False, result=query.result)
 
     def abandon(self, command: Abandon, at_ms: int) -> Dropped:
@@ -348,6 +351,8 @@ class Staging:
         for name, fence, used_ms, keep_ms, size, result, chunks, under_way in state.queries:
             query = QueryState(fence, used_ms, keep_ms, size, result, dict(chunks), under_way)
             self.queries[name] = query
+            if under_way is not None:
+                self._moving[name] = under_way
         kept = sorted(chunk for query in self.queries.values() for chunk in _chunks_of(query))
         self._kept.update([chunk[0] for chunk in kept])
         self._order.extend([(chunk[0], chunk[4]) for chunk in kept])
@@ -366,6 +371,9 @@ class Staging:
                 assert all(key[0] > under_way.batch for key in query.chunks)  # Y2
             numbers += [chunk[0] for chunk in _chunks_of(query)]
         assert sorted(numbers) == sorted(self._kept)
+        moving = {n: q.publishing for n, q in self.queries.items() if q.publishing is not None}
+        assert list(moving) == sorted(self._moving, key=list(self.queries).index)
+        assert all(self._moving[name] is under_way for name, under_way in moving.items())
         assert all(FIRST_NUMBER <= number < self.next_number for number in numbers)
         assert self.log_start == min(numbers, default=self.next_number)  # Y5
 
@@ -394,11 +402,12 @@ class Staging:
         result = query.result if batch == query.fence else Result()
         return PublishBegun(batch, is_repeat=True, result=result)
 
-    def _finish(self, query: QueryState) -> None:
+    def _finish(self, name: str, query: QueryState) -> None:
         under_way = query.publishing
         assert under_way is not None
         query.fence, query.result = under_way.batch, under_way.result()  # Y4
         query.publishing = None
+        del self._moving[name]
 
     def _drop(self, query: QueryState, batch: int | None) -> int:
         """Drop chunks of batches up to one, or all."""
