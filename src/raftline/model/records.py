@@ -10,10 +10,7 @@ key, value (varint length or -1, bytes), header count varint, then name and valu
 """
 
 import importlib
-import importlib.util
 import struct
-import sys
-import types
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -262,9 +259,9 @@ Open = Callable[[bytes], list[Message]]
 def _compiled() -> tuple[Seal, Open] | None:
     """Load the compiled codec; None where there is none."""
     try:
-        module = _import_alone("aiokafka", "aiokafka.record", "_crecords.default_records")
-        builder, reader = module.DefaultRecordBatchBuilder, module.DefaultRecordBatch
-        errors = (importlib.import_module("aiokafka.errors").CorruptRecordException, ValueError)
+        codec: Any = importlib.import_module("raftline.model.compiled_codec")
+        builder, reader = codec.Builder, codec.Reader
+        errors = (codec.CorruptRecord, ValueError)
     except (ImportError, AttributeError):
         return None
 
@@ -286,27 +283,3 @@ def _compiled() -> tuple[Seal, Open] | None:
             raise CorruptBatch(str(error)) from error
 
     return seal, open_
-
-
-def _import_alone(package: str, inner: str, name: str) -> Any:
-    """Import ``inner.name`` without running the packages' own ``__init__``.
-
-    Bare packages stand in for them meanwhile and are taken away again, so that a later import of
-    the real ones by somebody else works.
-    """
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.submodule_search_locations is None:
-        raise ImportError(package)
-    folders = list(spec.submodule_search_locations)
-    bare: list[str] = []
-    for parent, below in ((package, ""), (inner, inner.removeprefix(package).replace(".", "/"))):
-        if parent not in sys.modules:
-            module = types.ModuleType(parent)
-            module.__path__ = [folder + below for folder in folders]
-            sys.modules[parent] = module
-            bare.append(parent)
-    try:
-        return importlib.import_module(f"{inner}.{name}")
-    finally:
-        for parent in bare:
-            del sys.modules[parent]

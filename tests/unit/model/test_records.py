@@ -149,3 +149,24 @@ assert aiokafka.AIOKafkaProducer
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_compiled_codec_is_loaded_once_by_many_threads() -> None:
+    """Two clients that start in two threads seal their first batches at the same moment."""
+    script = """
+import threading
+from raftline.model.records import open_batch, seal_batch
+start, failed = threading.Barrier(8), []
+def work():
+    start.wait()
+    try:
+        assert open_batch(seal_batch([(b"k", b"v", (), 1)]))[0].value == b"v"
+    except BaseException as error:
+        failed.append(repr(error))
+threads = [threading.Thread(target=work) for _ in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert not failed, failed
+"""
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
