@@ -13,6 +13,7 @@ from raftline.cli import words
 from raftline.cli.pipeline_archive import archive, optimize, restore
 from raftline.cli.pipeline_options import Conf, Master, Servers, pipeline_job
 from raftline.cli.pipeline_redrive import redrive
+from raftline.cli.pipeline_report import report
 from raftline.cli.session import console, short, table
 from raftline.model.errors import InvalidArgument
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 commands = typer.Typer(
     help="Jobs on Spark: archive, restore, optimize, report, redrive, sql.", no_args_is_help=True
 )
-for command in (archive, restore, optimize, redrive):
+for command in (archive, restore, optimize, report, redrive):
     commands.command()(command)
 
 CELL_CHARS_MAX = 120
