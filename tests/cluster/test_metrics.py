@@ -92,7 +92,7 @@ def test_figures_are_what_was_done(make_rig) -> None:
     seen = {
         name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count")
         for node in rig.names
-        for name in (*scrape(rig.node(node).http), "raftline_raft_commit_index_sum")
+        for name in (*scrape(rig.node(node).http), "raftline_raft_committed_entries")
     }
     seen |= {f"{name}_sum" for name in seen}
     assert set(METRICS) - seen <= {"raftline_requests_refused_total"}  # nothing was refused

@@ -104,7 +104,7 @@ class Measures:
         node, put = self._node, board.put
         for role in ("leader", "follower", "candidate", "learner"):
             put("raftline_shards", 0, role)
-        for name in ("commit_index_sum", "applied_index_sum", "unapplied_entries"):
+        for name in ("committed_entries", "applied_entries", "unapplied_entries"):
             put(f"raftline_raft_{name}", 0)
         put("raftline_shards_quiet", 0)
         put("raftline_shards_under_replicated", 0)
@@ -129,8 +129,8 @@ class Measures:
         put("raftline_shards", 1, _role(replica))
         put("raftline_shards_quiet", int(replica.quiet))
         put("raftline_raft_term_max", raft.term)
-        put("raftline_raft_commit_index_sum", raft.commit)
-        put("raftline_raft_applied_index_sum", replica.applied_index)
+        put("raftline_raft_committed_entries", raft.commit)
+        put("raftline_raft_applied_entries", replica.applied_index)
         put("raftline_raft_unapplied_entries", raft.commit - replica.applied_index)
         if replica.is_leader:
             behind = [

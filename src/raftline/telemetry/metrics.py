@@ -244,8 +244,8 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
             "shards led here with a replica that is silent or far behind",
         ),
         _m("raftline_raft_term_max", GAUGE, "the greatest term of all replicas here", fold=MAX),
-        _m("raftline_raft_commit_index_sum", GAUGE, "commit indexes of all replicas here, summed"),
-        _m("raftline_raft_applied_index_sum", GAUGE, "applied indexes of all replicas, summed"),
+        _m("raftline_raft_committed_entries", GAUGE, "commit indexes of all replicas here, summed"),
+        _m("raftline_raft_applied_entries", GAUGE, "applied indexes of all replicas, summed"),
         _m(
             "raftline_raft_unapplied_entries",
             GAUGE,
