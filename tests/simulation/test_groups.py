@@ -138,6 +138,21 @@ def test_a_silent_member_is_expired_and_refused() -> None:
         assert cursors[min(mine)] == 7
 
 
+def test_who_is_about_to_be_expired_is_not_told_that_all_is_well() -> None:
+    """Its Expire is on the way: an answer from memory would let it read on for a session."""
+    with raftline.testing.cluster(nodes=3, seed=22) as c:
+        c.create_topic(TOPIC, partitions=4)
+        a = Consumer(c, "a", session_ms=3_000)
+        leader = coordinator(c)
+        c.advance("2950ms")
+        for other in set(c.running) - {leader}:
+            c.cut(leader, other)  # nothing commits
+        c.advance("400ms")
+        assert coordinator(c) == leader
+        with pytest.raises(RaftlineError):
+            c.group(Beat(GROUP, a.name, a.generation), via=leader, timeout="200ms")
+
+
 def test_a_member_that_gives_nothing_up_is_expired() -> None:
     with raftline.testing.cluster(nodes=1, seed=23) as c:
         c.create_topic(TOPIC, partitions=2)

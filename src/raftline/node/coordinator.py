@@ -234,7 +234,7 @@ class Coordinator:
         session = self._sessions.of(group, member, self._clock.mono_ms())
         session.heard_mono = self._clock.mono_ms()
         known = session.known_layout == group.layout and not revoked
-        if known or not group.news(member, generation, revoked):
+        if not session.is_expiring and (known or not group.news(member, generation, revoked)):
             session.known_layout = group.layout
             reply(session.told(group, member))
             return
@@ -242,6 +242,7 @@ class Coordinator:
         def told(_: Sequence[object]) -> Answer:
             now = self._machine.group(group.name)
             session.known_layout = now.layout
+            session.is_expiring = False  # this came behind the Expire, and the member is there
             return session.told(now, member)
 
         command = c.Acknowledge(group.name, member, generation, revoked, self._now())

@@ -68,6 +68,8 @@ class GroupUpkeep:
             if group.members and group.name not in self._busy:
                 late = self._sessions.late(group, now)
                 if late:
+                    for member in late:
+                        self._sessions.of(group, member, now).is_expiring = True
                     self._propose(c.Expire(group.name, late, self._now()), group.name)
         self._sessions.keep_only(self._machine.groups)
         self.watch()

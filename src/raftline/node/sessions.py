@@ -8,6 +8,8 @@ Rules
     N1  A new leader knows nothing, so it gives everybody one full session from its start on.
     N2  Time in which this process stood still is nobody's silence.
     N3  A position belongs to one ownership: who is given a partition anew begins at the cursor.
+    N4  Who is to be expired is told nothing from memory: its next answer comes through the log,
+        behind the Expire. Else it would read on for a session while others are given its part.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,6 +30,7 @@ class Session:
     __slots__ = (
         "before",
         "heard_mono",
+        "is_expiring",
         "joined_epoch",
         "known_layout",
         "layout",
@@ -39,6 +42,7 @@ class Session:
     def __init__(self, joined_epoch: int, now_mono: float) -> None:
         self.joined_epoch = joined_epoch
         self.heard_mono = now_mono
+        self.is_expiring = False  # an Expire is on its way. N4
         self.known_layout = -1  # of the group when the member heard all there was to hear
         self.layout = -1  # of the group when ``view`` was made
         self.view: MemberView | None = None
