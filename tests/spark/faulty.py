@@ -5,10 +5,11 @@ Spark runs the source in processes of its own, so a test arms a place by a file 
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 
 from raftline.spark import options as option_table
@@ -39,6 +40,17 @@ def trip(place: str) -> None:
     except FileNotFoundError:
         return
     raise Crashed(place)
+
+
+def crashed(once: Callable[[], None]) -> bool:
+    """Run a query; say whether it crashed on purpose."""
+    try:
+        once()
+    except PySparkException as error:
+        if "Crashed" not in str(error):
+            raise
+        return True
+    return False
 
 
 class _FaultyReading:

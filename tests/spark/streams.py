@@ -1,9 +1,14 @@
 """Running stream queries in tests."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-QUERY_S_MAX = 120
+from pyspark.errors import StreamingQueryException
+
+QUERY_S_MAX = 240
+TRIES = 5
+TOO_BUSY = "Python worker failed to connect back"
 
 
 def stream(spark: Any, servers: str, topic: str, **options: object) -> Any:
@@ -16,14 +21,28 @@ def stream(spark: Any, servers: str, topic: str, **options: object) -> Any:
 
 def drain(frame: Any, target: Path, checkpoint: Path | None = None) -> Any:
     """Write what is there now into a folder of Parquet files, and end. Returns the query."""
-    query = (
+    writer = (
         frame.writeStream.format("parquet")
         .option("path", str(target))
         .option("checkpointLocation", str(checkpoint or target.with_suffix(".checkpoint")))
         .trigger(availableNow=True)
-        .start()
     )
-    return finish(query)
+    return run(writer.start)
+
+
+def run(start: Callable[[], Any]) -> Any:
+    """Start a query and wait for its end.
+
+    Spark gives a Python process 10 s to start, and says nothing of it in its settings: where a
+    machine is too busy for that the query is started again, as an operator would.
+    """
+    for left in range(TRIES - 1, -1, -1):
+        try:
+            return finish(start())
+        except StreamingQueryException as error:
+            if not left or TOO_BUSY not in str(error):
+                raise
+    raise AssertionError
 
 
 def finish(query: Any) -> Any:

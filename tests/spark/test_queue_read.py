@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -20,7 +19,7 @@ from raftline.spark.rejects import runs
 from tests.cluster.rig import Rig, wait_for
 from tests.spark import direct, faulty
 from tests.spark.conftest import publish, servers_of
-from tests.spark.streams import finish
+from tests.spark.streams import run
 
 pytestmark = pytest.mark.spark
 ALL = ReadAllAvailable()
@@ -205,14 +204,13 @@ def test_bad_rows_become_dead_letters(
         assert raftline.spark.reject(bad, F.lit("again")) == 10
         good.extend(row.text for row in text.where("text like 'good%'").collect())
 
-    query = (
+    writer = (
         queue(spark, servers, topic)
         .writeStream.foreachBatch(each)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    finish(query)
+    run(writer.start)
     assert sorted(good) == sorted(f"good {n}" for n in range(40))
     assert counts(line, "etl", topic)["lag"] == 0
     letters = line.dlq.list(topic, limit=100)["letters"]
@@ -234,8 +232,8 @@ def test_a_queue_that_crashes_at_every_step_does_each_message_once(
     sent = [b"%05d" % n for n in range(1000)]
     publish(line, topic, sent)
 
-    def run() -> None:
-        query = (
+    def once() -> None:
+        writer = (
             queue(spark, servers, topic, "raftline_faulty", maxOffsetsPerTrigger=300)
             .select("value")
             .writeStream.format("raftline_faulty")
@@ -243,19 +241,18 @@ def test_a_queue_that_crashes_at_every_step_does_each_message_once(
             .option("topic", f"{topic}-out")
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
-            .start()
         )
-        finish(query)
+        run(writer.start)
 
     crashes = 0
     for fault in ("latest-after", "partitions-after", "read", "commit-half", "commit-after"):
         faulty.arm(fault)
-        crashes += crashed(run)
+        crashes += faulty.crashed(once)
         if fault in faulty.armed():
             publish(line, topic, more := [b"%s %d" % (fault.encode(), n) for n in range(100)])
             sent += more
-            crashes += crashed(run)
-    run()
+            crashes += faulty.crashed(once)
+    once()
     assert faulty.armed() == []
     assert crashes >= 4
     found = Counter(row["value"] for row in direct.read(servers, f"{topic}-out"))
@@ -282,14 +279,3 @@ def test_leaders_die_and_messages_are_done_once(make_rig: Callable[..., Rig]):
         while rows := query.batch():
             done += rows
         assert values(done) == [b"%05d" % n for n in range(1000)]
-
-
-def crashed(run: Callable[[], None]) -> bool:
-    """Run a query; say whether it crashed on purpose."""
-    try:
-        run()
-    except PySparkException as error:
-        if "Crashed" not in str(error):
-            raise
-        return True
-    return False

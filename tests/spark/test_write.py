@@ -3,13 +3,11 @@
 import datetime as dt
 import random
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 import raftline
@@ -21,7 +19,7 @@ from raftline.spark.chunks import runs_of
 from raftline.spark.routing import murmur2_all, partitions_of
 from tests.spark import direct, faulty
 from tests.spark.conftest import publish
-from tests.spark.streams import finish, stream
+from tests.spark.streams import run, stream
 
 pytestmark = pytest.mark.spark
 NOW = dt.datetime(2026, 11, 16, 12, 0, 0, 123_000, tzinfo=dt.UTC)
@@ -301,50 +299,38 @@ def test_a_stream_that_crashes_at_every_step_writes_each_row_once(
         "latest-before", "latest-after", "partitions-before", "read",
     ]  # fmt: skip
 
-    def run() -> None:
+    def once() -> None:
         frame = spark.readStream.format("raftline_faulty").option("servers", servers)
         frame = frame.option("topic", topic).option("maxOffsetsPerTrigger", "700").load()
         chosen = frame.select("key", F.col("value"))
-        query = (
+        writer = (
             chosen.writeStream.format("raftline_faulty")
             .option("servers", servers)
             .option("topic", f"{topic}-out")
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
-            .start()
         )
-        finish(query)
+        run(writer.start)
 
     crashes = 0
     for fault in faults:
         faulty.arm(fault)
-        crashes += crashed(run)
+        crashes += faulty.crashed(once)
         if fault in faulty.armed():  # all was done before it came to that
             publish(line, topic, more := [b"%s %d" % (fault.encode(), n) for n in range(100)])
             values += more
-            crashes += crashed(run)
-    run()
+            crashes += faulty.crashed(once)
+    once()
     assert faulty.armed() == []
     assert crashes >= 7  # a task is run again without the query noticing
     assert values_of(servers, f"{topic}-out") == Counter(values)
-
-
-def crashed(run: Callable[[], None]) -> bool:
-    """Run a query; say whether it crashed on purpose."""
-    try:
-        run()
-    except PySparkException as error:
-        if "Crashed" not in str(error):
-            raise
-        return True
-    return False
 
 
 def test_a_stream_needs_no_name_of_its_query(
     spark: Any, servers: str, line: Line, topic: str, tmp_path: Path
 ):
     publish(line, topic, [b"x"] * 10)
-    query = (
+    writer = (
         stream(spark, servers, topic)
         .select("value")
         .writeStream.format("raftline")
@@ -352,7 +338,6 @@ def test_a_stream_needs_no_name_of_its_query(
         .option("topic", f"{topic}-out")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    finish(query)
+    run(writer.start)
     assert values_of(servers, f"{topic}-out") == {b"x": 10}

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from raftline.archive.record_starts import all_starts, varints
+from raftline.archive.record_starts import all_starts, skip_varints, varints
 from raftline.model.batch import (
     COMPRESSION_MASK,
     COMPRESSIONS,
@@ -276,13 +276,13 @@ def _open(
     counts = [batch.count for batch in group]
     base_ms = np.repeat(np.array([batch.base_ms for batch in group], np.int64), counts)
     offsets = _offsets(group, counts)
+    record_end = _ends(at, group, counts)
     low, high = np.searchsorted(offsets, (start, end))
     if high - low < len(offsets):
         at, base_ms, offsets = at[low:high], base_ms[low:high], offsets[low:high]
+        record_end = record_end[low:high]
     rows = _Rows(body)
-    size, at = varints(raw, at)
-    record_end = at + size
-    delta_ms, at = varints(raw, at + 1)
+    delta_ms, at = varints(raw, skip_varints(raw, at) + 1)
     times_ms = base_ms + delta_ms
     keep = _within(times_ms, times)
     if keep is not None:
@@ -292,7 +292,7 @@ def _open(
             offsets[keep],
             record_end[keep],
         )
-    _, at = varints(raw, at)
+    at = skip_varints(raw, at)
     rows.count = len(offsets)
     rows.offsets, rows.times_ms, rows.record_end = offsets, times_ms, record_end
     rows.key_size, rows.key_from = varints(raw, at)
@@ -302,6 +302,14 @@ def _open(
     if (rows.header_counts < 0).any() or (rows.header_at > record_end).any():
         raise ValueError("a message does not end where its length says")
     return rows
+
+
+def _ends(starts: Array, group: list[_Batch], counts: list[int]) -> Array:
+    """Return where each message ends: where the next begins, or its batch ends."""
+    found = np.empty_like(starts)
+    found[:-1] = starts[1:]
+    found[np.cumsum(counts) - 1] = [batch.end for batch in group]
+    return found
 
 
 def _within(times_ms: Array, times: tuple[int | None, int | None]) -> Array | None:

@@ -17,6 +17,7 @@ import numpy as np
 _RUN_MIN = 8  # equally long messages that are worth a numpy comparison
 _RUN_FIRST = 256
 _SMALL = 64  # a batch of so few messages is stepped through
+_DENSE = 0.3  # where more have another byte all are looked at, else only those
 _WALK = 256  # messages stepped over one by one before trying again
 
 Array = Any
@@ -114,17 +115,39 @@ def _varint_at(body: bytes, at: int) -> tuple[int, int]:
 
 def varints(raw: Array, at: Array) -> tuple[Array, Array]:
     """Return the zigzag varints at these places, and the places after them."""
-    byte = raw[at]
+    byte = raw.take(at)
     value = (byte & 0x7F).astype(np.int64)
     after = at + 1
-    which: Array = np.flatnonzero(byte >= 0x80)
+    more = byte >= 0x80
     shift = 7
-    while which.size:
+    while more.any():
         if shift > 63:
             raise ValueError("a number without an end")
-        byte = raw[after[which]]
-        value[which] |= (byte & 0x7F).astype(np.int64) << shift
-        after[which] += 1
-        which = which[byte >= 0x80]
+        if more.mean() > _DENSE:
+            # A place past the end is caught by whoever compares with the end of the message.
+            byte = raw.take(after, mode="clip")
+            value |= np.where(more, byte & 0x7F, 0).astype(np.int64) << shift
+            after += more
+            more &= byte >= 0x80
+        else:
+            which = np.flatnonzero(more)
+            byte = raw.take(after[which])
+            value[which] |= (byte & 0x7F).astype(np.int64) << shift
+            after[which] += 1
+            more[which] = byte >= 0x80
         shift += 7
     return (value >> 1) ^ -(value & 1), after
+
+
+def skip_varints(raw: Array, at: Array) -> Array:
+    """Return the places after the varints at these places."""
+    byte = raw.take(at)
+    after = at + 1
+    more = byte >= 0x80
+    for _ in range(9):
+        if not more.any():
+            return after
+        byte = raw.take(after, mode="clip")
+        after += more
+        more &= byte >= 0x80
+    raise ValueError("a number without an end")
