@@ -18,6 +18,7 @@ import msgspec
 
 from bench import (
     appends,
+    archive,
     client,
     deliveries,
     failover,
@@ -54,8 +55,9 @@ SCENARIOS: dict[str, Scenario] = {
     "idle": standing.idle,
     "start": standing.cold_start,
     "spark": spark_rates.spark,
+    "archive": archive.archive,
 }
-SLOW_TO_START = ("spark",)  # not in the quick run, unless asked for
+SLOW_TO_START = ("spark", "archive")  # not in the quick run, unless asked for
 
 
 def main(words: list[str] | None = None) -> int:

@@ -139,11 +139,11 @@ def _timed(spec: SparkSpec, once: Any) -> SparkResult:
     once()
     found: list[SparkResult] = []
     for _ in range(spec.runs):
-        nodes, ours = _nodes_s(spec), _family_s()
+        nodes, ours = _nodes_s(spec), family_s()
         began = time.perf_counter()
         once()
         seconds = time.perf_counter() - began
-        found.append(SparkResult(spec.rows, seconds, _nodes_s(spec) - nodes, _family_s() - ours))
+        found.append(SparkResult(spec.rows, seconds, _nodes_s(spec) - nodes, family_s() - ours))
     return sorted(found, key=lambda one: one.seconds)[len(found) // 2]
 
 
@@ -151,7 +151,7 @@ def _nodes_s(spec: SparkSpec) -> float:
     return sum(cpu_ns(pid) for pid in spec.node_pids) / 1e9
 
 
-def _family_s() -> float:
+def family_s() -> float:
     """Return the CPU time of this process and all below it: the JVM and Python's workers."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
