@@ -176,10 +176,6 @@ class RaftLog:
         self.snapshot = snapshot
         self.snapshot_writing = False
 
-    def has_unwritten(self) -> bool:
-        """Say whether entries wait to be handed out for writing."""
-        return self.writing_end <= self.last_index
-
     def unwritten_snapshot(self) -> Snapshot | None:
         """Return the snapshot that waits to be handed out for writing."""
         return None if self.snapshot_writing else self.snapshot

@@ -473,10 +473,6 @@ class PartitionLog:
 
         return job
 
-    def digest_run(self, start: int, end: int) -> "DigestRun":
-        """Return the same digest as short lane jobs: submit ``step`` until it is done."""
-        return DigestRun(self, start, end)
-
     def chain_job(self, offset: int) -> Callable[[], int]:
         """Return a job: the chain at ``offset``; CHAIN_UNKNOWN if no batch begins there.
 
@@ -578,10 +574,6 @@ class PartitionLog:
             return repair(files, start, end, good)
 
         return job
-
-    def close_job(self) -> Callable[[], None]:
-        """Return a job that closes the files. The log is not used afterwards."""
-        return self._files.close
 
 
 class DigestRun:
