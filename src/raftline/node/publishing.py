@@ -17,7 +17,7 @@ Invariants
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from raftline.machines.partition.staging import Result
+from raftline.machines.partition.staging_words import Result
 from raftline.model.errors import DuplicateKey, NotWaiting, RaftlineError, TimedOut
 from raftline.node.command_proposal import Applied, CommandProposal
 from raftline.node.partition import STAGE, PartitionHost

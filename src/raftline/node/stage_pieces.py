@@ -20,13 +20,13 @@ from raftline.machines.partition.side_car import (
     stamped,
 )
 from raftline.machines.partition.stage_extras import NO_EXTRAS, Extras, open_extras
-from raftline.machines.partition.staging import Chunk
 from raftline.machines.partition.staging_commands import (
     APPENDS,
     NOTHING,
     SCHEDULES,
     encode_piece,
 )
+from raftline.machines.partition.staging_words import Chunk
 from raftline.machines.partition.waiting_commands import NewWaiting, encode_schedule
 from raftline.model.batch import Buffer, check_batch
 from raftline.model.limits import ENTRY_BATCHES_MAX, PUBLISH_BYTES_MAX

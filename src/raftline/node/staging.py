@@ -16,7 +16,6 @@ import msgspec
 
 from raftline.machines.partition.side_car import HASH_BYTES
 from raftline.machines.partition.stage_extras import Extras, check_extras, seal_extras
-from raftline.machines.partition.staging import NO_BATCH, Dropped, PublishBegun, Result, Staged
 from raftline.machines.partition.staging_commands import (
     Abandon,
     ChunkKey,
@@ -25,6 +24,13 @@ from raftline.machines.partition.staging_commands import (
     Winner,
     encode_stage,
     encode_staging,
+)
+from raftline.machines.partition.staging_words import (
+    NO_BATCH,
+    Dropped,
+    PublishBegun,
+    Result,
+    Staged,
 )
 from raftline.machines.partition.waiting import over_limit
 from raftline.model.batch import NO_PRODUCER, check_batch

@@ -8,7 +8,6 @@ from raftline.machines.machine import Refused
 from raftline.machines.partition.commands import encode_append
 from raftline.machines.partition.machine import AppendedEntry, PartitionMachine
 from raftline.machines.partition.side_car import SideCar, encode_extension, hash_key
-from raftline.machines.partition.staging import Dropped, PublishBegun, Result, Staged
 from raftline.machines.partition.staging_commands import (
     APPENDS,
     SCHEDULES,
@@ -19,6 +18,7 @@ from raftline.machines.partition.staging_commands import (
     encode_stage,
     encode_staging,
 )
+from raftline.machines.partition.staging_words import Dropped, PublishBegun, Result, Staged
 from raftline.machines.partition.waiting import Scheduled
 from raftline.machines.partition.waiting_commands import encode_schedule
 from raftline.model.batch import BatchInfo

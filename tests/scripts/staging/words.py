@@ -14,7 +14,6 @@ show                               the log's end, and what queries have
 from raftline.machines.machine import Refused
 from raftline.machines.partition.commands import encode_append
 from raftline.machines.partition.machine import AppendedEntry, PartitionMachine
-from raftline.machines.partition.staging import Dropped, PublishBegun, Staged
 from raftline.machines.partition.staging_commands import (
     APPENDS,
     NOTHING,
@@ -26,6 +25,7 @@ from raftline.machines.partition.staging_commands import (
     encode_stage,
     encode_staging,
 )
+from raftline.machines.partition.staging_words import Dropped, PublishBegun, Staged
 from raftline.machines.partition.waiting import Scheduled
 from raftline.machines.partition.waiting_commands import encode_schedule
 from raftline.model.batch import BatchInfo

@@ -53,7 +53,7 @@ from raftline.machines.partition.parts import (
 )
 from raftline.machines.partition.producers import Producers, ProducerState
 from raftline.machines.partition.side_car import DEDUP_FLAG, SIDE_FLAGS, SideCar, decode_extension
-from raftline.machines.partition.staging import Staging, StagingEvent
+from raftline.machines.partition.staging import Staging
 from raftline.machines.partition.staging_commands import (
     STAGING_TAG,
     Abandon,
@@ -64,6 +64,7 @@ from raftline.machines.partition.staging_commands import (
     decode_staging,
 )
 from raftline.machines.partition.staging_commands import Command as StagingCommand
+from raftline.machines.partition.staging_words import StagingEvent
 from raftline.machines.partition.streams import (
     STREAM_TAG,
     Streamed,

@@ -30,18 +30,29 @@ Costs: about 300 bytes and 3 us a chunk; nothing per message.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
 from raftline.machines.partition.staging_commands import (
     Abandon,
-    ChunkKey,
     ForgetQuery,
     Piece,
     Publish,
     Stage,
     Winner,
+)
+from raftline.machines.partition.staging_words import (
+    NO_BATCH,
+    Chunk,
+    Dropped,
+    PublishBegun,
+    Publishing,
+    QueryState,
+    Result,
+    Staged,
+    StagingState,
+    chunks_of,
 )
 from raftline.model.errors import (
     FencedQuery,
@@ -64,84 +75,7 @@ from raftline.model.limits import (
 
 STAGING_FORMAT = 1
 FIRST_NUMBER = 1
-NO_BATCH = -1
 LOOK_MS = 60_000  # how often silent queries are looked for
-
-Chunk = tuple[int, int, int, int, int, int]
-"""number in the stage log, messages, has extras (0 or 1), bytes, bytes staged before it, crc"""
-
-
-class Staged(msgspec.Struct, frozen=True, gc=False):
-    """A chunk is kept (``number`` > 0), was kept before (0), or comes too late (-1)."""
-
-    number: int
-
-
-class Result(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What came of a published batch."""
-
-    offset: int = -1  # of its first message; -1: none went into the log
-    count: int = 0  # messages put into the log
-    waiting: int = 0  # messages that wait for their time
-    duplicates: int = 0  # dropped: their dedup key is remembered
-
-
-class PublishBegun(msgspec.Struct, frozen=True):
-    """A batch is published: ``result``; or will be, piece by piece: None."""
-
-    batch: int
-    is_repeat: bool
-    result: Result | None
-
-
-class Dropped(msgspec.Struct, frozen=True, gc=False):
-    """So many chunks are gone."""
-
-    count: int
-
-
-StagingEvent = Staged | PublishBegun | Dropped
-
-
-class Publishing(msgspec.Struct, array_like=True):
-    """A batch on its way: its chunks in order, and how many are moved."""
-
-    batch: int
-    chunks: list[Chunk]
-    at: int = 0
-    offset: int = -1
-    count: int = 0
-    waiting: int = 0
-    duplicates: int = 0
-
-    def result(self) -> Result:
-        """Return what came of it so far."""
-        return Result(self.offset, self.count, self.waiting, self.duplicates)
-
-
-class QueryState(msgspec.Struct, array_like=True):
-    """One query."""
-
-    fence: int
-    used_ms: int
-    keep_ms: int
-    bytes: int
-    result: Result
-    chunks: dict[ChunkKey, Chunk]
-    publishing: Publishing | None = None
-
-
-_Row = tuple[str, int, int, int, int, Result, list[tuple[ChunkKey, Chunk]], Publishing | None]
-
-
-class StagingState(msgspec.Struct, array_like=True):
-    """The canonical snapshot."""
-
-    format: int
-    next_number: int
-    staged_bytes: int
-    looked_ms: int
-    queries: list[_Row]
 
 
 class Staging:
@@ -353,7 +287,7 @@ class Staging:
             self.queries[name] = query
             if under_way is not None:
                 self._moving[name] = under_way
-        kept = sorted(chunk for query in self.queries.values() for chunk in _chunks_of(query))
+        kept = sorted(chunk for query in self.queries.values() for chunk in chunks_of(query))
         self._kept.update([chunk[0] for chunk in kept])
         self._order.extend([(chunk[0], chunk[4]) for chunk in kept])
 
@@ -364,12 +298,12 @@ class Staging:
         for query in self.queries.values():
             under_way = query.publishing
             assert all(key[0] > query.fence for key in query.chunks)  # Y1
-            assert query.bytes == sum([chunk[3] for chunk in _chunks_of(query)])
+            assert query.bytes == sum([chunk[3] for chunk in chunks_of(query)])
             if under_way is not None:
                 assert under_way.batch > query.fence
                 assert 0 <= under_way.at < len(under_way.chunks)
                 assert all(key[0] > under_way.batch for key in query.chunks)  # Y2
-            numbers += [chunk[0] for chunk in _chunks_of(query)]
+            numbers += [chunk[0] for chunk in chunks_of(query)]
         assert sorted(numbers) == sorted(self._kept)
         moving = {n: q.publishing for n, q in self.queries.items() if q.publishing is not None}
         assert list(moving) == sorted(self._moving, key=list(self.queries).index)
@@ -445,14 +379,6 @@ def _other_bytes(command: Stage) -> RaftlineError:
         f"chunk {chunk} of batch {batch}, task {task}, attempt {attempt} has other bytes already",
         "give every run of a task an attempt number of its own, also after a restart of the job",
     )
-
-
-def _chunks_of(query: QueryState) -> Sequence[Chunk]:
-    """Return the chunks of a query whose bytes are needed."""
-    chunks = list(query.chunks.values())
-    if query.publishing is not None:
-        chunks += query.publishing.chunks[query.publishing.at :]
-    return chunks
 
 
 def _chosen(
