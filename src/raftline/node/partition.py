@@ -38,8 +38,8 @@ from raftline.machines.partition.machine import (
     Trimmed,
 )
 from raftline.machines.partition.side_car import SideCar, encode_extension
-from raftline.machines.partition.staging_words import Staged
 from raftline.machines.partition.staging_commands import STAGING_TAG, Stage, decode_staging
+from raftline.machines.partition.staging_words import Staged
 from raftline.machines.partition.trace import waiting_events
 from raftline.machines.partition.waiting import Scheduled
 from raftline.machines.partition.waiting_commands import WAITING_TAG
