@@ -16,6 +16,11 @@ from bench.kafka_load import KafkaResult, KafkaSpec
 TOPIC = "kafka"
 LIMIT_S = 400
 IN_FLIGHT = (1, 8, 64)
+WISHES: tuple[tuple[str, bool, dict[str, str]], ...] = (
+    ("headers=false, a header each", False, {"note": "plain"}),
+    ("headers=true, a header each", True, {"note": "plain"}),
+    ("headers=true, a priority each", True, {"raftline-priority": "high"}),
+)
 ROOT = Path(__file__).parent.parent
 
 
@@ -24,7 +29,10 @@ def kafka(work: Path, *, quick: bool) -> list[Figure]:
     found: list[Figure] = []
     for nodes in (1, 3):
         with running(work / f"kafka-{nodes}", nodes) as cluster:
-            found += measure(cluster, f"Kafka, {nodes} node{'s' * (nodes > 1)}", quick=quick)
+            section = f"Kafka, {nodes} node{'s' * (nodes > 1)}"
+            found += measure(cluster, section, quick=quick)
+            if nodes == 1:
+                found += wishes(cluster, section, quick=quick)
     return found
 
 
@@ -39,6 +47,24 @@ def measure(cluster: BenchCluster, section: str, *, quick: bool) -> list[Figure]
         task="", servers=servers, topic=TOPIC, pids=pids, leader=leader.kafka, partitions=1
     )
     return tasks(base, section, goal, quick=quick)
+
+
+def wishes(cluster: BenchCluster, section: str, *, quick: bool) -> list[Figure]:
+    """What headers=true costs: without wishes, and with one in each message."""
+    servers = ",".join(node.kafka for node in cluster.nodes)
+    found: list[Figure] = []
+    for name, setting, headers in WISHES:
+        topic = f"wishes-{len(found)}"
+        with cluster.client() as client:
+            client.create_topic(
+                topic, partitions=1, replication_factor=0, settings={"headers": setting}
+            )
+        cluster.leader_of(topic)
+        pids = [node.pid for node in cluster.nodes]
+        base = KafkaSpec(task="produce", servers=servers, topic=topic, pids=pids, headers=headers)
+        result = run(base, count=20_000 if quick else 500_000)
+        found.append(_cpu(section, f"{name}: server CPU", result, None))
+    return found
 
 
 def tasks(base: KafkaSpec, section: str, goal: Goal | None, *, quick: bool) -> list[Figure]:

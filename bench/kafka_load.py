@@ -46,6 +46,7 @@ class KafkaSpec(msgspec.Struct, frozen=True, kw_only=True):
     leader: str = ""  # address of the leader of partition 0, for ``single``
     idempotent: bool = True
     acks: str = "all"
+    headers: dict[str, str] = {}
 
 
 class KafkaResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,9 +87,10 @@ class Meter:
 def produce(spec: KafkaSpec) -> KafkaResult:
     producer = _producer(spec, {"linger.ms": 5, "queue.buffering.max.kbytes": 1 << 20})
     value = b"x" * spec.message_bytes
-    _send(producer, spec.topic, value, WARM_UP)
+    headers = {name: text.encode() for name, text in spec.headers.items()}
+    _send(producer, spec.topic, value, WARM_UP, headers)
     meter = Meter(spec.pids)
-    _send(producer, spec.topic, value, spec.count)
+    _send(producer, spec.topic, value, spec.count, headers)
     return meter.result(spec.count)
 
 
@@ -105,12 +107,15 @@ def _producer(spec: KafkaSpec, more: dict[str, object]):
     return Producer({**base, **more})
 
 
-def _send(producer, topic: str, value: bytes, count: int) -> None:
+def _send(
+    producer, topic: str, value: bytes, count: int, headers: dict[str, bytes] | None = None
+) -> None:
     send = producer.produce
+    more = {"headers": headers} if headers else {}
     for _ in range(count):
         while True:
             try:
-                send(topic, value)
+                send(topic, value, **more)
                 break
             except BufferError:
                 producer.poll(0.02)

@@ -10,7 +10,7 @@ Costs
     is a wish. Topics without the setting pay nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from raftline.gateways.new_messages import PRIORITY_HEADER
@@ -21,8 +21,9 @@ from raftline.machines.partition.side_car import SideCar
 from raftline.model.batch import COMPRESSION_MASK, NO_PRODUCER, BatchInfo, Buffer
 from raftline.model.calls import Appended
 from raftline.model.errors import InvalidArgument, RaftlineError
-from raftline.model.message import Message
+from raftline.model.message import Header, Message
 from raftline.model.records import open_batch
+from raftline.model.settings import Value
 from raftline.node.led import LedPartition
 
 PREFIX = b"raftline-"
@@ -65,7 +66,7 @@ class Wishes:
             led.append(data, info, timeout_ms, done)
             return
         messages = open_batch(data)
-        wanted = [self._wanted(led.topic, message) for message in messages]
+        wanted = self._wanted(led.topic, messages)
         if all(one.due_ms == NOW and one.key_hash is None for one in wanted):
             led.append(data, info, timeout_ms, done, _side(wanted))
         elif info.producer_id != NO_PRODUCER:
@@ -76,16 +77,19 @@ class Wishes:
         else:
             _Apart(self._publisher, led.topic, partition, timeout_ms, done).send(messages, wanted)
 
-    def _wanted(self, topic: str, message: Message) -> Wanted:
-        found = {
-            name: str(value, "utf-8", "replace")
-            for name, value in message.headers
-            if name in NAMES and value is not None
-        }
-        if not found:
-            return NOTHING
-        settings, now_ms = self._publisher.settings_of(topic), self._publisher.wall_ms()
-        return wanted_of(Wishing(found), settings, now_ms)
+    def _wanted(self, topic: str, messages: list[Message]) -> list[Wanted]:
+        """Return what each message asks for; equal headers are read once."""
+        settings = self._publisher.settings_of(topic)()
+        now_ms = self._publisher.wall_ms()
+        read: dict[tuple[Header, ...], Wanted] = {(): NOTHING}
+        found: list[Wanted] = []
+        for message in messages:
+            headers = message.headers
+            wanted = read.get(headers)
+            if wanted is None:
+                wanted = read[headers] = _read(headers, settings, now_ms)
+            found.append(wanted)
+        return found
 
 
 class _Apart:
@@ -138,6 +142,15 @@ def _side(wanted: list[Wanted]) -> SideCar | None:
         elif one.priority:
             runs.append((delta, delta + 1, one.priority))
     return SideCar(tuple(runs)) if runs else None
+
+
+def _read(headers: tuple[Header, ...], settings: Mapping[str, Value], now_ms: int) -> Wanted:
+    asked = {
+        name: str(value, "utf-8", "replace")
+        for name, value in headers
+        if name in NAMES and value is not None
+    }
+    return wanted_of(Wishing(asked), lambda: settings, now_ms) if asked else NOTHING
 
 
 def _number(headers: dict[str, str], name: str) -> int | None:
