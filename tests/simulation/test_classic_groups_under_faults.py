@@ -10,6 +10,7 @@ import random
 import pytest
 
 import raftline.testing
+from raftline.machines.groups.classic import Classic
 from raftline.model.classic_groups import (
     ClassicBeat,
     ClassicJoin,
@@ -30,11 +31,12 @@ from raftline.model.groups import (
     FetchCursors,
     Offset,
 )
+from raftline.node.classic_round import Round
 
 TOPIC, GROUP = "orders", "billing"
 PARTITIONS = 7
-SESSION_MS, REBALANCE_MS = 2_000, 3_000
-LOST_MS = 4_500  # an answer that takes longer is not waited for
+SESSION_MS, REBALANCE_MS = 3_000, 4_000
+LOST_MS = 5_500  # an answer that takes longer is not waited for
 STEP = "20ms"
 
 
@@ -55,9 +57,11 @@ class Eager:
         self.joined: ClassicJoined | None = None
         self.is_synced = False
         self.reads: set[int] = set()
+        self.at: dict[int, int] = {}  # how far it has read, as it thinks
         self.valid_ms = self.asked_ms = self.next_ms = 0.0
         self.call = 0
         self.is_waiting = False
+        self.is_back = False  # from a lull: it commits before it does anything else
 
     def step(self) -> None:
         now = self.c.now_ms
@@ -83,7 +87,8 @@ class Eager:
             )
         elif not self.is_synced:
             self.ask(ClassicSync(GROUP, self.member, joined.generation, shares=self.shares()))
-        elif self.reads and self.rng.random() < 0.3:
+        elif self.at and (self.is_back or (self.reads and self.rng.random() < 0.3)):
+            self.is_back = False
             self.commit(joined.generation)
         else:
             self.ask(ClassicBeat(GROUP, self.member, joined.generation))
@@ -102,12 +107,14 @@ class Eager:
         }
 
     def commit(self, generation: int) -> None:
-        """Move a cursor by one; only whoever may sees its commit answered well."""
-        partition = self.rng.choice(sorted(self.reads))
-        offset = self.log.committed.get(partition, 0) + 1
+        """Move a cursor by one from where we are: who reads it no more must be refused."""
+        partition = self.rng.choice(sorted(self.at))
+        offset = self.at[partition] = self.at[partition] + 1
+        floor = self.log.committed.get(partition, 0)
 
         def taken(answer: object) -> None:
             if isinstance(answer, CursorsCommitted):
+                assert offset > floor, f"{partition} went back from {floor} to {offset}"
                 before = self.log.committed.get(partition, 0)
                 self.log.committed[partition] = max(before, offset)
 
@@ -126,7 +133,7 @@ class Eager:
                 also(answer)
             self.take(call, sent_ms, answer)
 
-        node.group(request, 4_000, taken)
+        node.group(request, 5_000, taken)
 
     def take(self, call: int, sent_ms: float, answer: object) -> None:
         if call != self.call or not self.is_waiting:
@@ -142,6 +149,7 @@ class Eager:
             case ClassicSynced():
                 self.is_synced = True
                 self.reads = set(answer.assignment)
+                self.at = {p: self.log.committed.get(p, 0) for p in self.reads}
                 self.valid_ms = sent_ms + SESSION_MS
             case Done() | CursorsCommitted():
                 self.valid_ms = sent_ms + SESSION_MS
@@ -157,6 +165,7 @@ class Eager:
         self.joined = None
         self.is_synced = False
         self.reads.clear()
+        self.at.clear()
         self.valid_ms = 0.0
 
     def leave(self) -> None:
@@ -166,6 +175,11 @@ class Eager:
             node = self.c.host(self.rng.choice(self.c.running)).node
             node.group(ClassicLeave(GROUP, (Leaver(member),)), 1_000, lambda _: None)
             self.next_ms = self.c.now_ms + self.rng.uniform(100, 3_000)
+
+    def lull(self) -> None:
+        """Ask nothing for a while, and go on reading as long as one may; then commit at once."""
+        self.next_ms = self.c.now_ms + self.rng.uniform(0.5, 3.0) * SESSION_MS
+        self.is_back = True
 
     def crash(self) -> None:
         """Say nothing for a while; it is another process afterwards."""
@@ -182,16 +196,19 @@ class Eager:
 def disturb(c, rng: random.Random, members: list[Eager]) -> None:
     kind = rng.random()
     down = [name for name in c.nodes if name not in c.running]
-    if kind < 0.25 and not down:
+    if kind < 0.3 and not down:
         c.power_off(rng.choice(c.nodes))
+        rng.choice(members).lull()
     elif kind < 0.5 and down:
         c.restart(down[0])
     elif kind < 0.6:
         c.isolate(rng.choice(c.nodes))
     elif kind < 0.75:
         c.heal()
-    elif kind < 0.9:
+    elif kind < 0.82:
         rng.choice(members).leave()
+    elif kind < 0.92:
+        rng.choice(members).lull()
     else:
         rng.choice(members).crash()
 
@@ -226,7 +243,7 @@ def test_no_partition_is_ever_read_by_two_and_no_cursor_is_lost(seed: int) -> No
                     fault_ms = c.now_ms + rng.uniform(300, 1_500)
                     disturb(c, rng, members)
 
-        run(c.now_ms + 30_000, c.now_ms + 3_000)
+        run(c.now_ms + 60_000, c.now_ms + 3_000)
         c.heal()
         for name in c.nodes:
             if name not in c.running:
@@ -240,3 +257,33 @@ def test_no_partition_is_ever_read_by_two_and_no_cursor_is_lost(seed: int) -> No
             assert found[partition].offset >= offset, (partition, offset, found[partition])
         assert c.verify().identical
         assert not c.bugs
+
+
+# Planted bugs: the checks above catch them, each in a seed that was found to meet it.
+
+
+def forget_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new coordinator takes everybody for silent."""
+    made = Round.__init__
+
+    def init(self: Round, name: str, classic: Classic | None, now_mono: float) -> None:
+        made(self, name, classic, now_mono)
+        self.heard = dict.fromkeys(self.heard, now_mono - 1000000.0)
+
+    monkeypatch.setattr(Round, "__init__", init)
+
+
+def take_any_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit counts whoever sends it."""
+    monkeypatch.setattr(Classic, "check_commit", lambda *_: None)
+
+
+@pytest.mark.parametrize("plant", [forget_sessions, take_any_commit])
+def test_planted_bugs_are_caught(plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    for seed in range(16):
+        try:
+            test_no_partition_is_ever_read_by_two_and_no_cursor_is_lost(seed)
+        except AssertionError:
+            return
+    pytest.fail("nothing was noticed")
