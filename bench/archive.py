@@ -102,7 +102,8 @@ def main() -> None:
     """Archive what the argument says; print the result as JSON."""
     spec = msgspec.json.decode(sys.argv[1].encode(), type=Spec)
     session = open_session()
-    found = sorted((_once(spec, number) for number in range(RUNS + 1)), key=lambda one: one.seconds)
+    _once(spec, 0)
+    found = sorted((_once(spec, at) for at in range(1, RUNS + 1)), key=lambda one: one.seconds)
     print(msgspec.json.encode(found[RUNS // 2]).decode(), flush=True)
     session.stop()
 

@@ -75,6 +75,10 @@ class LiveLog:
         told = self._caller.call("GET", path, query={"time": max(0, time_ms)})
         return told["offset"] if told["offset"] >= 0 else told["commit_end"]
 
+    def archived_mark(self, topic: str, partition: int) -> int:
+        """Return the offset up to which a partition counts as archived."""
+        return self._fenced.archived_mark(topic, partition)
+
     def mark_archived(self, topic: str, partition: int, offset: int) -> int:
         """Say that all below ``offset`` is archived; return the mark that stands. Never lower."""
         return self._fenced.archived(topic, partition, offset)

@@ -23,6 +23,7 @@ def new_topic_settings(settings: Settings) -> dict[str, Any]:
         "backoff_ms": delivery.backoff_ms,
         "backoff_ms_max": delivery.backoff_ms_max,
         "dead_letters": delivery.dead_letters,
+        "archive_dir": settings.pipeline.archive_dir,
     }
     return {
         name: value

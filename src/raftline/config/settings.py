@@ -272,7 +272,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class PipelineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The data pipeline. Its commands read these from the environment, nodes from their file."""
+    """The data pipeline. Commands read it from the environment, nodes give it to new topics."""
 
     archive_dir: Annotated[
         str,

@@ -152,10 +152,10 @@ def _parts(log: "LiveLog", target: Target) -> Iterator[Part]:
 
 def _round(job: "Job", log: "LiveLog", parts: list[Part], tally: Tally, bar: "Bar") -> int:
     """Write one round of ranges and commit it; return how many ranges had been removed."""
-    context = job.spark.sparkContext
-    pieces = list(_pieces(job, parts, context.defaultParallelism * RANGES_PER_SLOT))
     written: list[Written] = []
-    if pieces:
+    if any(part.next < part.end for part in parts):  # else only gaps are to be written down
+        context = job.spark.sparkContext
+        pieces = list(_pieces(job, parts, context.defaultParallelism * RANGES_PER_SLOT))
         written = context.parallelize(pieces, len(pieces)).map(write_piece).collect()
     tally.rounds += 1
     losses = 0
@@ -194,10 +194,13 @@ def _is_of(piece: Piece, part: Part) -> bool:
 def _mark(log: "LiveLog", parts: list[Part]) -> None:
     """Tell the cluster what is archived. J3. Nodes of before there were marks wait for none."""
     for part in parts:
-        end = part.archived_end
-        if part.target.is_marked and part.marked_end < end:
-            with contextlib.suppress(UnknownRoute):
-                part.marked_end = log.mark_archived(part.target.topic, part.partition, end)
+        topic, end = part.target.topic, part.archived_end
+        if not part.target.is_marked or part.marked_end >= end:
+            continue
+        with contextlib.suppress(UnknownRoute):
+            part.marked_end = log.archived_mark(topic, part.partition)
+            if part.marked_end < end:
+                part.marked_end = log.mark_archived(topic, part.partition, end)
 
 
 def _again(job: "Job", log: "LiveLog", wish: Wish, tally: Tally) -> list[Target]:
