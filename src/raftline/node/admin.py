@@ -1,7 +1,8 @@
 """Administrative commands: what people ask of the cluster, wherever they ask it.
 
 Commands on the catalog are built and proposed by its leader (which stamps time); those on one
-partition by that partition's leader. The caller hears of it after this node has applied it too.
+partition by that partition's leader. The caller hears of it after this node has applied it too, and
+of a change of topics after every live node has (everywhere.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -40,6 +41,7 @@ from raftline.model.ids import CATALOG_SHARD, NodeId, ReplicaId, ShardId, node_o
 from raftline.model.settings import check_settings
 from raftline.node.catalog import CatalogHost
 from raftline.node.command_proposal import Applied, CommandProposal
+from raftline.node.everywhere import Everywhere
 from raftline.node.partition import PartitionHost
 from raftline.node.remote import VERB_COMMAND, Answer, Reply
 from raftline.node.replica import Replica
@@ -52,6 +54,8 @@ Arguments = dict[str, object]
 Done = Callable[[dict[str, object] | RaftlineError], None]
 PRODUCER_BLOCK = 1000
 ONE_PARTITION = ("tasks",)
+# Known to all when they are answered.
+EVERYWHERE = ("topic.create", "topic.set", "topic.grow", "topic.delete")
 
 _pack = msgspec.msgpack.encode
 
@@ -74,10 +78,12 @@ class Admin:
     def __init__(self, node: "Node") -> None:
         self._node = node
         self._producers = (0, 0)  # next id, end of our block
+        self._everywhere = Everywhere(node)
 
     def serve(self) -> None:
         """Answer other nodes."""
         self._node.remote.handle(VERB_COMMAND, self._on_command)
+        self._everywhere.serve()
 
     # ------------------------------------------------------------------ asking
 
@@ -112,11 +118,18 @@ class Admin:
                 return
             result = _decode_dict(answer)
             index = result.get("index")
+            reached = index if isinstance(index, int) else 0
 
             def applied(ok: bool) -> None:  # noqa: FBT001
-                done(result if ok else TimedOut(f"{name} to reach this node", timeout_ms))
+                if not ok:
+                    done(TimedOut(f"{name} to reach this node", timeout_ms))
+                elif name in EVERYWHERE:
+                    left_ms = deadline - node.clock.mono_ms()
+                    self._everywhere.wait(reached, left_ms, lambda: done(result))
+                else:
+                    done(result)
 
-            node.wait_catalog(index if isinstance(index, int) else 0, deadline, applied)
+            node.wait_catalog(reached, deadline, applied)
 
         self._send(CATALOG_SHARD, name, arguments, timeout_ms, answered)
 

@@ -45,6 +45,7 @@ VERB_RECEIVE = 25
 VERB_SETTLE = 26
 VERB_READY = 27
 VERB_GLANCE = 28
+VERB_REACHED = 29
 
 Answer = bytes | RaftlineError
 Reply = Callable[[Answer], None]
