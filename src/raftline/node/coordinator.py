@@ -51,7 +51,8 @@ from raftline.model.groups import (
     ShowGroup,
 )
 from raftline.model.limits import FORWARDED_MAX
-from raftline.node.classic_groups import ClassicGroups, Result
+from raftline.node.classic_groups import ClassicGroups
+from raftline.node.classic_rounds import Result
 from raftline.node.command_proposal import Applied, CommandProposal
 from raftline.node.group_upkeep import GroupUpkeep
 from raftline.node.groups_host import GroupsHost
