@@ -322,7 +322,7 @@ def test_a_stream_that_crashes_at_every_step_writes_each_row_once(
             crashes += faulty.crashed(once)
     once()
     assert faulty.armed() == []
-    assert crashes >= 7  # a task is run again without the query noticing
+    assert crashes == 6  # Spark runs a failed task again itself
     assert values_of(servers, f"{topic}-out") == Counter(values)
 
 
