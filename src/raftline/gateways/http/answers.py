@@ -360,8 +360,8 @@ class LeasedAnswer(msgspec.Struct):
     """What a query holds under its number, as ranges of offsets, and what of that is lost."""
 
     n: int
-    ranges: list[tuple[int, int]]
-    lost: list[tuple[int, int]]
+    ranges: list[list[int]]
+    lost: list[list[int]]
     count: int
 
 
@@ -369,8 +369,8 @@ class HeldAnswer(msgspec.Struct):
     """The number a query stands at (-1: none is known), and what it holds under it."""
 
     n: int
-    ranges: list[tuple[int, int]]
-    lost: list[tuple[int, int]]
+    ranges: list[list[int]]
+    lost: list[list[int]]
     acked: bool
 
 
