@@ -164,7 +164,7 @@ def _show_queries(session: Session, where: str, partitions: list[dict[str, Any]]
 
 
 def _show_stream(session: Session, name: str, stream: dict[str, Any]) -> None:
-    title = f"{name}: stream group, {stream['state']}, generation {stream['generation']}"
+    title = f"{name}: {stream['kind']} group, {stream['state']}, generation {stream['generation']}"
     rows = table("member", "topics", title=title)
     for member in stream["members"]:
         rows.add_row(member["member"], ", ".join(member.get("topics", ())))
