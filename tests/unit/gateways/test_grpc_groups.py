@@ -200,6 +200,15 @@ def test_topics_and_the_cluster() -> None:
         await admin.SetTopic(change)
         listed = (await admin.ListTopics(admin_pb2.ListTopicsRequest())).topics
         assert listed[0].settings["lanes"].number == 3
+        grown = admin_pb2.SetTopicRequest(name="orders", partitions=4)
+        await admin.SetTopic(grown)
+        topic = await admin.ShowTopic(admin_pb2.ShowTopicRequest(name="orders"))
+        assert (len(topic.partitions), topic.settings["lanes"].number) == (4, 3)
+        grown.partitions = 2
+        assert (await refusal(admin.SetTopic(grown)))[0] in (
+            "INVALID_ARGUMENT",
+            "FAILED_PRECONDITION",
+        )
         await rig.send(b"a", b"b", partition=0)
         await admin.TrimTopic(admin_pb2.TrimTopicRequest(name="orders", partition=0, offset=1))
         assert (await admin.NewProducer(admin_pb2.NewProducerRequest())).producer_id > 0
@@ -208,11 +217,11 @@ def test_topics_and_the_cluster() -> None:
         assert await admin.EnsureTopic(admin_pb2.EnsureTopicRequest(name="made")) == made
         shards = await admin.ListShards(admin_pb2.ListShardsRequest(topics=["orders", "nowhere"]))
         assert [(row.topic, row.partition) for row in shards.shards] == [
-            ("orders", number) for number in range(3)
+            ("orders", number) for number in range(4)
         ]
-        assert [row.leader for row in shards.shards] == [1, 1, 1]
+        assert [row.leader for row in shards.shards] == [1, 1, 1, 1]
         assert [row.id for row in shards.nodes] == [1]
-        assert len((await admin.ListShards(admin_pb2.ListShardsRequest(all=True))).shards) == 9
+        assert len((await admin.ListShards(admin_pb2.ListShardsRequest(all=True))).shards) == 10
         cluster = await admin.ShowCluster(admin_pb2.ShowClusterRequest())
         assert cluster.ready
         assert [topic.name for topic in cluster.topics] == ["made", "orders"]

@@ -21,7 +21,8 @@ import msgspec
 
 from raftline.client import clock
 from raftline.client.core.ports import Answer, Ask, Done, Lost, Reply
-from raftline.client.grpc.routes import Remote, remote_of
+from raftline.client.grpc.remotes import Remote
+from raftline.client.grpc.routes import remote_of
 from raftline.model.errors import Internal, OverLimit, RaftlineError, TooLarge
 from raftline.wire.proto.raftline.v1.errors_pb2 import Error
 

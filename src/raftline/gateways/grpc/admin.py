@@ -11,6 +11,7 @@ from raftline.gateways.publication import check_partition
 from raftline.gateways.topic_finder import TopicFinder
 from raftline.model.calls import NodeRow, PartitionRow, TopicRow, Verified
 from raftline.model.errors import InvalidArgument, UnknownTopic
+from raftline.model.settings import check_settings
 from raftline.wire.proto.raftline.v1 import admin_pb2 as pb
 
 Value = str | int | bool
@@ -60,8 +61,16 @@ class AdminService:
 
     async def set_topic(self, request: pb.SetTopicRequest, call: Call) -> pb.SetTopicReply:
         """Change settings of a topic."""
-        arguments = {"name": request.name, "settings": _values(request.settings)}
-        await self._command("topic.set", arguments, call)
+        name, settings = request.name, _values(request.settings)
+        if request.partitions < 0:
+            hint = "leave it out for as many as there are"
+            raise InvalidArgument(f"partitions={request.partitions} is below 1", hint)
+        check_settings(settings)  # so that not half of it is done
+        if request.partitions:
+            arguments = {"name": name, "partitions": request.partitions}
+            await self._command("topic.grow", arguments, call)
+        if settings or not request.partitions:
+            await self._command("topic.set", {"name": name, "settings": settings}, call)
         return pb.SetTopicReply()
 
     async def delete_topic(self, request: pb.DeleteTopicRequest, call: Call) -> pb.DeleteTopicReply:

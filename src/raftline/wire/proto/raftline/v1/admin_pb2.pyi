@@ -66,7 +66,7 @@ class EnsureTopicRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class Partition(_message.Message):
-    __slots__ = ("partition", "shard", "leader", "term", "replicas", "learners", "log_start", "commit_end", "bytes", "state")
+    __slots__ = ("partition", "shard", "leader", "term", "replicas", "learners", "log_start", "commit_end", "bytes", "state", "archived")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +77,7 @@ class Partition(_message.Message):
     COMMIT_END_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVED_FIELD_NUMBER: _ClassVar[int]
     partition: int
     shard: int
     leader: int
@@ -87,7 +88,8 @@ class Partition(_message.Message):
     commit_end: int
     bytes: int
     state: str
-    def __init__(self, partition: _Optional[int] = ..., shard: _Optional[int] = ..., leader: _Optional[int] = ..., term: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., learners: _Optional[_Iterable[int]] = ..., log_start: _Optional[int] = ..., commit_end: _Optional[int] = ..., bytes: _Optional[int] = ..., state: _Optional[str] = ...) -> None: ...
+    archived: int
+    def __init__(self, partition: _Optional[int] = ..., shard: _Optional[int] = ..., leader: _Optional[int] = ..., term: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., learners: _Optional[_Iterable[int]] = ..., log_start: _Optional[int] = ..., commit_end: _Optional[int] = ..., bytes: _Optional[int] = ..., state: _Optional[str] = ..., archived: _Optional[int] = ...) -> None: ...
 
 class Topic(_message.Message):
     __slots__ = ("name", "uuid", "replication_factor", "created_ms", "settings", "partitions")
@@ -113,7 +115,7 @@ class Topic(_message.Message):
     def __init__(self, name: _Optional[str] = ..., uuid: _Optional[str] = ..., replication_factor: _Optional[int] = ..., created_ms: _Optional[int] = ..., settings: _Optional[_Mapping[str, Setting]] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
 
 class SetTopicRequest(_message.Message):
-    __slots__ = ("name", "settings")
+    __slots__ = ("name", "settings", "partitions")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -123,9 +125,11 @@ class SetTopicRequest(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Setting, _Mapping]] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     name: str
     settings: _containers.MessageMap[str, Setting]
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Mapping[str, Setting]] = ...) -> None: ...
+    partitions: int
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Mapping[str, Setting]] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class SetTopicReply(_message.Message):
     __slots__ = ()
