@@ -1,0 +1,1 @@
+"""The same load on the systems people would use instead."""

@@ -1,0 +1,1 @@
+"""Beside Apache Kafka."""
