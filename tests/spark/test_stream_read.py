@@ -4,12 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from raftline.client.caller import Caller
 from raftline.client.line import Line
+from raftline.model.records import seal_batch
 from raftline.spark.stream_reader import share
 from tests.cluster.rig import Rig
-from tests.spark.conftest import publish, servers_of
+from tests.spark import direct
+from tests.spark.conftest import post_batch, publish, servers_of
 from tests.spark.streams import drain, places, stream
 
 pytestmark = pytest.mark.spark
@@ -107,6 +110,34 @@ def test_a_topic_that_began_anew_is_noticed(
     publish(line, topic, [b"y"] * 3)
     with pytest.raises(Exception, match="deleted and created anew"):
         drain(frame, tmp_path / "out")
+
+
+def test_new_partitions_are_read_from_their_beginning(
+    servers: str, node: Rig, line: Line, topic: str
+):
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    line.topics.create(topic, partitions=2)
+    publish(line, topic, [b"old"] * 10, partition=1)
+    reader = direct.stream_reader(servers, topic, startingOffsets="latest")
+    start = reader.initialOffset()
+    assert start == {"0": 0, "1": 10}
+    admin = AdminClient({"bootstrap.servers": node.node("node-1").kafka})
+    for done in admin.create_partitions([NewPartitions(topic, 4)]).values():
+        done.result(30)
+    del admin
+    for partition, count in ((3, 5), (0, 2)):
+        post_batch(servers, topic, partition, seal_batch([(None, b"new", [], 0)] * count))
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == {"0": 2, "1": 10, "2": 0, "3": 5}
+    rows = direct.rows_of(reader, reader.partitions(start, end))
+    assert [(row["partition"], row["offset"]) for row in rows] == [
+        (0, 0), (0, 1), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4),
+    ]  # fmt: skip
+    again = direct.stream_reader(servers, topic)  # restarted: the batch is planned from the log
+    assert len(direct.rows_of(again, again.partitions(start, end))) == 7
+    reader.stop()
+    again.stop()
 
 
 def test_a_limit_is_shared_by_what_is_there():

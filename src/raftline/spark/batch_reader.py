@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from raftline.model.errors import NotFound, OffsetOutOfRange
+from raftline.model.errors import CorruptBatch, NotFound, OffsetOutOfRange
 from raftline.model.names import place
 from raftline.spark.archived import (
     FilesPartition,
@@ -181,17 +181,17 @@ def read_range(
 ) -> Iterator[Any]:
     """Yield the messages of a range as Arrow batches. Raises OffsetOutOfRange."""
     from raftline.archive.columns import to_arrow
+    from raftline.archive.unreadable import to_arrow_anyhow
 
-    topic = options.topic
+    place_of = (options.topic, one.partition, one.start, one.end)
+    times = {"from_ms": from_ms, "to_ms": to_ms}
     with open_log(options) as log:
-        for batches in log.read(topic, one.partition, one.start, one.end):
-            yield from to_arrow(
-                batches,
-                topic,
-                one.partition,
-                one.start,
-                one.end,
-                include_value=options.include_value,
-                from_ms=from_ms,
-                to_ms=to_ms,
-            )
+        for batches in log.read(*place_of):
+            try:
+                found = to_arrow(batches, *place_of, include_value=options.include_value, **times)
+            except CorruptBatch:
+                # What a producer sealed badly must not end every query for ever.
+                found = list(to_arrow_anyhow(batches, *place_of, **times))
+                if not options.include_value:
+                    found = [batch.drop_columns(["value"]) for batch in found]
+            yield from found
