@@ -7,8 +7,8 @@ from itertools import count
 import pytest
 
 from raftline.chaos.rig import Rig, wait_for
-from raftline.client.client import Client
-from raftline.model.errors import RaftlineError
+from raftline.gateways.kafka import schema
+from tests.conformance.kafka.wire import Wire
 
 NUMBERS = count()
 MakeTopic = Callable[..., str]
@@ -70,15 +70,15 @@ def make_topic() -> MakeTopic:
                 name, partitions=partitions, replication_factor=0, settings=settings
             )
         for node in rig.running():
-            with rig.client(node) as client:
-                wait_for(lambda client=client: _is_led(client, name), 20, lambda: name)
+            with Wire(rig.node(node).kafka) as wire:
+                wait_for(lambda wire=wire: is_led(wire, name), 20, lambda: name)
         return name
 
     return make
 
 
-def _is_led(client: Client, topic: str) -> bool:
-    try:
-        return all(row["leader"] for row in client.topic(topic)["partitions"])
-    except RaftlineError:
-        return False  # that node does not know it yet
+def is_led(wire: Wire, topic: str) -> bool:
+    """Say whether a node knows the leader of every partition of a topic."""
+    asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+    (row,) = wire.ask(schema.METADATA, 12, asked)["topics"]
+    return bool(row["partitions"]) and all(part["leader_id"] > 0 for part in row["partitions"])

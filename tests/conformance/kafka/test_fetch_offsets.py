@@ -95,7 +95,6 @@ def test_metadata_in_every_version(three: Rig, make_topic: MakeTopic) -> None:
     numbers = {three.number(name): three.node(name).kafka for name in three.names}
     for name in three.names:
         with Wire(three.node(name).kafka) as wire:
-            wait_for(lambda wire=wire: _is_led(wire, topic), 20, lambda: topic)
             for version in range(14):
                 asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
                 answer = wire.ask(schema.METADATA, version, asked)
@@ -164,11 +163,6 @@ def test_terms_end_where_the_next_begin(three: Rig, make_topic: MakeTopic) -> No
         assert end_of_epoch(wire, topic, min(ends) - 1) == (0, -1, -1)
     rows = librdkafka_read(kafka_of(three), topic, 1, 60)
     assert [offset for _, offset, _, _ in sorted(rows)] == list(range(60))
-
-
-def _is_led(wire: Wire, topic: str) -> bool:
-    answer = wire.ask(schema.METADATA, 12, {"topics": [{"name": topic}]})
-    return all(part["leader_id"] > 0 for part in answer["topics"][0]["partitions"])
 
 
 def _row(rig: Rig, topic: str) -> Fields:
