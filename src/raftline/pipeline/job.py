@@ -69,6 +69,8 @@ class Job:
             if self._is_ours:
                 self.note(f"starting Spark ({self.master}) …")
             self._session = open_session(self.name, self.master, self.conf)
+            if self._before:
+                self._listen()  # Spark takes Ctrl-C for itself when it starts
         return self._session
 
     @property
@@ -89,7 +91,7 @@ class Job:
 
     def __enter__(self) -> "Job":
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._asked) for number in SIGNALS}
+            self._before = self._listen()
         return self
 
     def __exit__(
@@ -106,6 +108,9 @@ class Job:
             told = explain(error)
             if told is not None:
                 raise told from error
+
+    def _listen(self) -> dict[int, Any]:
+        return {number: signal.signal(number, self._asked) for number in SIGNALS}
 
     def _asked(self, number: int, _frame: FrameType | None) -> None:
         if self.is_stopping:
