@@ -77,7 +77,8 @@ def run(
         found = desk.resolve(query)
         if form:
             table = _flat(found) if form == "csv" else found
-            table.write.mode("errorifexists").format(form).option("header", "true").save(output)
+            options = {"header": "true", "escape": '"'} if form == "csv" else {}
+            table.write.mode("errorifexists").format(form).options(**options).save(output)
             return Result(columns=found.columns, rows=[], is_cut=False, written=output)
         rows = found.limit(limit + 1).collect()
     return Result(
