@@ -29,6 +29,7 @@ from raftline.machines.delivery.commands import (
     OpenGroup,
     Policy,
     Reset,
+    Settle,
     encode_deliver,
 )
 from raftline.machines.delivery.group import WorkGroup
@@ -133,6 +134,8 @@ class Desk:
         if ours:
             self._confirmed_mono = self._clock.mono_ms()
         for command, outcome in zip(entry.commands, outcomes, strict=True):
+            if isinstance(command, Settle):  # nearly all are: nothing is reserved for them
+                continue
             if isinstance(command, Grant):
                 counter = self._counters.get(command.group)
                 if counter is None or not ours:

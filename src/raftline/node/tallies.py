@@ -73,7 +73,7 @@ class Tally:
         for command, outcome in zip(entry.commands, outcomes, strict=True):
             if type(command) is Settle and type(outcome) is SettledRanges:
                 counts = self.counters.group(self.topic, command.group)
-                lost = _length(outcome.lost)
+                lost = _length(outcome.lost) if outcome.lost else 0
                 counts.settled[command.verb] += _length(command.ranges) - lost
                 counts.lost += lost
             elif type(command) is Grant and type(outcome) is Granted:
@@ -143,4 +143,6 @@ def _spans(spans: Sequence[int]) -> int:
 
 
 def _length(ranges: Sequence[int]) -> int:
+    if len(ranges) == 2:
+        return ranges[1] - ranges[0]
     return sum(ranges[1::2]) - sum(ranges[::2])

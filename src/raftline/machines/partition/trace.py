@@ -89,13 +89,22 @@ class Trace:
             return None
         events: list[Event] = []
         for command, outcome in zip(entry.commands, outcomes, strict=True):
+            if isinstance(outcome, SettledRanges):  # nearly all are
+                if isinstance(command, Settle):
+                    ranges = command.ranges
+                    if outcome.lost:
+                        ranges = _without(ranges, outcome.lost)
+                    if ranges:
+                        events.append(_ended(command, ranges))
+                continue
             if isinstance(outcome, Leased | QuerySettled):
                 events += _query_events(command, outcome)
                 continue
             event = _event(command, outcome)
             if event is not None:
                 events.append(event)
-        events += [Died(d.group, d.start, d.end, d.reason, d.attempts) for d in died]
+        for d in died:
+            events.append(Died(d.group, d.start, d.end, d.reason, d.attempts))
         if self.percent < ALL:
             events = [kept for event in events if (kept := self._sampled(event)) is not None]
         return self.encode(entry.at_ms, term, events)
@@ -150,11 +159,6 @@ class Trace:
 
 def _event(command: Command, outcome: Outcome) -> Event | None:
     match command:
-        case Settle():
-            if not isinstance(outcome, SettledRanges):
-                return None
-            ranges = _without(command.ranges, outcome.lost) if outcome.lost else command.ranges
-            return _ended(command, ranges) if ranges else None
         case Grant():
             if not isinstance(outcome, Granted) or not outcome.spans:
                 return None
