@@ -26,7 +26,14 @@ from raftline.model.errors import (
     WrongCluster,
     WrongDirectory,
 )
-from raftline.model.ids import CATALOG_SHARD, NodeId, ReplicaId, ShardId, node_of
+from raftline.model.ids import (
+    CATALOG_SHARD,
+    INCARNATION_BITS,
+    NodeId,
+    ReplicaId,
+    ShardId,
+    node_of,
+)
 from raftline.model.settings import effective
 from raftline.node.admin import Admin
 from raftline.node.admissions import Admissions
@@ -103,6 +110,7 @@ from raftline.transport.rpcs import Found as FoundFrame
 from raftline.wire.peer.hello import WIRE_FORMAT, Hello
 
 ASK_TIMEOUT_MS = 3_000
+_APP, _SNAP = int(RpcKind.APP), int(RpcKind.SNAP)
 STRANGERS_MS = 10_000  # after the start: later a stranger at a peer's address is its problem
 
 
@@ -621,18 +629,18 @@ class Node(NodeCalls):
     def _on_rpcs(self, link: Link, frame: memoryview) -> None:
         sender = link.peer.node
         for shard, rpc in decode_rpcs(frame):
-            if node_of(ReplicaId(rpc.sender)) != sender:
+            if rpc.sender >> INCARNATION_BITS != sender:  # node_of, for every rpc
                 raise BadFrame(f"an rpc of replica {rpc.sender:#x} came from node {sender}")
             replica = self.shards.get(shard)
             if replica is None or replica.id != rpc.to:
-                if rpc.kind == RpcKind.SNAP:
+                if rpc.kind == _SNAP:
                     self.catch_ups.not_here(shard, rpc)
                 continue
-            if rpc.kind == RpcKind.SNAP:
+            if rpc.kind == _SNAP:
                 self.catch_ups.offered(replica, rpc)
             elif (
-                rpc.kind == RpcKind.APP
-                and self.upkeep.is_full
+                self.upkeep.is_full
+                and rpc.kind == _APP
                 and shard != CATALOG_SHARD
                 and not self.upkeep.takes(rpc.entries)
             ):

@@ -539,6 +539,9 @@ class PartitionHost:
 
     def expire(self, now_ms: float) -> None:
         """Answer overdue readers (empty) and appends that were never proposed."""
+        if self.desk is None and self.schedules is None and not (self._collected or self.readers):
+            self._pressure.parked.pop(self, None)
+            return
         if self.readers:
             self.readers.expire(now_ms)
         is_watched = self.desk is not None and self.desk.expire(now_ms)

@@ -188,6 +188,7 @@ class Replica:
                 proposal_forwarding_disabled=True,
                 step_down_on_removal=True,
                 commit_rides=True,
+                heartbeats_ride=True,
             ),
             self.log,
         )
@@ -226,11 +227,13 @@ class Replica:
                 self.wake()
         else:
             self.wake()
-        self._turn.dirty(self)
+        raft = self.raft
         try:
-            self.raft.step(rpc)
+            raft.step(rpc)
         except Refused:
             return  # an answer to a question we no longer ask
+        if not self.is_dirty and raft.has_ready():  # most answers change nothing
+            self._turn.dirty(self)
 
     def campaign(self) -> None:
         """Stand for election now."""

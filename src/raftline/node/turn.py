@@ -21,7 +21,7 @@ Invariants
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from raftline.model.ids import ReplicaId, node_of
+from raftline.model.ids import INCARNATION_BITS
 from raftline.node.ports import Clock, Lane
 from raftline.raft.rpc import Rpc
 from raftline.storage.wal import Group, Wal
@@ -191,7 +191,7 @@ class Turn:
 
     def post(self, replica: "Replica", rpc: Rpc) -> None:
         """Put one rpc on its way with this turn's frame."""
-        node = node_of(ReplicaId(rpc.to))
+        node = rpc.to >> INCARNATION_BITS  # node_of, for every rpc
         waiting = self._outgoing.get(node)
         if waiting is None:
             self._outgoing[node] = [(replica.shard, rpc)]

@@ -39,6 +39,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     conf_change_validation_disabled: bool = False
     step_down_on_removal: bool = False
     commit_rides: bool = False  # tell a new commit mark with the next append, or flush_commit()
+    heartbeats_ride: bool = False  # an append since the last heartbeat stands for the next one
     logger: Say | None = None
 
     def problems(self) -> list[str]:

@@ -61,7 +61,7 @@ class Election(Membership):
             self.lead_transferee = NOBODY  # it had a full interval to take over
         if self.role is LEADER and self.heartbeat_elapsed >= self.config.heartbeat_ticks:
             self.heartbeat_elapsed = 0
-            self._broadcast_heartbeat()
+            self._tick_heartbeat()
 
     def _check_quorum(self) -> None:
         if not self.quorum_active():

@@ -72,6 +72,7 @@ class Progress:
         "recent_active",
         "sent_commit",
         "state",
+        "was_sent",
     )
 
     def __init__(self, next_index: int, inflights: Inflights, *, is_learner: bool) -> None:
@@ -89,6 +90,7 @@ class Progress:
         self.pending_snapshot = 0  # index of the snapshot on its way
         self.recent_active = False
         self.flow_paused = False
+        self.was_sent = False  # an append, since the last heartbeat
         self.inflights.clear()
 
     def is_paused(self) -> bool:

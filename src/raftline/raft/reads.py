@@ -11,6 +11,7 @@ we differ from etcd/raft, which answers a single voter's reads at once.
 """
 
 from raftline.raft.errors import RaftFault
+from raftline.raft.progress import Progress
 from raftline.raft.quorum import joint_committed_index
 from raftline.raft.rpc import NOBODY, Rpc, RpcKind
 from raftline.raft.state import RaftState, ReadState
@@ -26,15 +27,31 @@ class Reads(RaftState):
 
     __slots__ = ()
 
+    def _tick_heartbeat(self) -> None:
+        """Send the heartbeat that is due; an append since the last one may stand for it."""
+        if not self.config.heartbeats_ride or self._unconfirmed_reads:
+            self._broadcast_heartbeat()
+            return
+        for replica, progress in self._others:
+            if progress.was_sent:
+                progress.was_sent = False
+            else:
+                self._send_heartbeat(replica, progress, self.log.commit, b"")
+
     def _broadcast_heartbeat(self) -> None:
         context = self._read_context()
         commit = self.log.commit
         for replica, progress in self._others:
-            told = min(progress.match, commit)
-            self._rpcs.append(
-                Rpc(_HEARTBEAT, replica, self.id, self.term, commit=told, context=context)
-            )
-            progress.sent_commit = told
+            self._send_heartbeat(replica, progress, commit, context)
+
+    def _send_heartbeat(
+        self, replica: int, progress: Progress, commit: int, context: bytes
+    ) -> None:
+        told = min(progress.match, commit)
+        self._rpcs.append(
+            Rpc(_HEARTBEAT, replica, self.id, self.term, commit=told, context=context)
+        )
+        progress.sent_commit = told
 
     def _answer_heartbeat(self, rpc: Rpc) -> None:
         self.log.commit_to(rpc.commit)

@@ -84,19 +84,24 @@ class Handout(Election):
     def has_ready(self) -> bool:
         """Say whether ``ready`` would return any work."""
         log = self.log
-        return bool(
+        commit = log.commit
+        if (
             self._rpcs
             or self._rpcs_after_append
             or log.writing_end <= log.last_index
-            or log.commit != self._told_commit
+            or commit != self._told_commit
             or self.term != self._told_term
             or self.vote != self._told_vote
             or self.leader != self._told_leader
             or self.role is not self._told_role
             or self._read_states
-            or log.unwritten_snapshot() is not None
-            or log.has_committed(unstable_too=not self._async)
-        )
+        ):
+            return True
+        if log.snapshot is not None:
+            return log.unwritten_snapshot() is not None
+        # As log.has_committed: asked after every rpc, so without a call.
+        last = min(commit, log.offset - 1) if self._async else commit
+        return log.applying < last and not log.applying_paused
 
     def ready(self) -> Ready:
         """Hand out the work that waits."""

@@ -88,6 +88,7 @@ class Replication(Reads):
         )
         progress.sent_entries(len(entries), payload_bytes(entries))
         progress.sent_commit = log.commit
+        progress.was_sent = True
         return True
 
     def _send_snapshot(self, replica: int, progress: Progress) -> bool:

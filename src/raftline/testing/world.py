@@ -34,6 +34,7 @@ T = TypeVar("T")
 SOON, SOCKET, TIMER = 0, 1, 2  # kinds of event, in the order a woken process gets them (W3)
 EPOCH_MS = 1_790_000_000_000  # the wall clock of the world at instant 0
 _TRACE_FLUSH = 8192
+_RUN_EVENTS = 4096  # of a long stretch, at a time
 
 
 class Event:
@@ -137,14 +138,14 @@ class World:
     def run_until(self, done: Callable[[], bool], limit_ms: float) -> bool:
         """Run events until ``done()`` or the instant ``limit_ms``; say whether it was done."""
         while not done():
-            if not self._run_one(limit_ms):
+            if not self._run(limit_ms, 1):
                 self.now_ms = max(self.now_ms, limit_ms)
                 return done()
         return True
 
     def run_to(self, limit_ms: float) -> None:
         """Run every event up to and including the instant ``limit_ms``."""
-        while self._run_one(limit_ms):
+        while self._run(limit_ms, _RUN_EVENTS):
             pass
         self.now_ms = max(self.now_ms, limit_ms)
 
@@ -168,10 +169,12 @@ class World:
         process.alive = False
         process.parked = []
 
-    def _run_one(self, limit_ms: float) -> bool:
-        heap = self._heap
-        while heap and heap[0][0] <= limit_ms:
-            due_ms, _, event = heapq.heappop(heap)
+    def _run(self, limit_ms: float, events_max: int) -> bool:
+        """Run up to ``events_max`` events that are due by ``limit_ms``; say whether any was."""
+        heap, trace, pop = self._heap, self._trace, heapq.heappop
+        left = events_max
+        while left and heap and heap[0][0] <= limit_ms:
+            due_ms, _, event = pop(heap)
             call = event.call
             if call is None:
                 continue
@@ -182,11 +185,11 @@ class World:
                 if process.paused:
                     process.parked.append(event)
                     continue
-                self._trace.append(process.number)
+                trace.append(process.number)
+            left -= 1
             self.now_ms = due_ms
             self.events += 1
             event.call = None
-            trace = self._trace
             trace.append(due_ms)
             if len(trace) >= _TRACE_FLUSH:
                 self._flush()
@@ -198,8 +201,7 @@ class World:
                 if process is None or process.on_error is None:
                     raise
                 process.on_error(error)
-            return True
-        return False
+        return left < events_max
 
     def _flush(self) -> None:
         self._digest.update(self._trace.tobytes())

@@ -71,6 +71,7 @@ class SimulatedCluster:
             "pre_vote": rng.random() < 0.5,
             "check_quorum": rng.random() < 0.5,
             "commit_rides": rng.random() < 0.5,
+            "heartbeats_ride": rng.random() < 0.5,
             "inflight_max": rng.choice([1, 3, 256]),
             "message_bytes_max": rng.choice([1, 40, 1 << 63]),
             "committed_bytes_max": rng.choice([0, 30]),

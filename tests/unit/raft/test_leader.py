@@ -82,6 +82,24 @@ def test_the_commit_mark_rides_or_is_flushed() -> None:
     assert not raft.has_ready()
 
 
+def test_an_append_stands_for_the_next_heartbeat_unless_a_read_waits() -> None:
+    second, third = replica(2), replica(3)
+    raft = leader(second, third, heartbeats_ride=True)
+    raft.tick()  # for what was sent when it was elected
+    work(raft)
+    raft.propose([b"x"])
+    settle(raft, second, third)
+    raft.tick()
+    assert not work(raft)
+    raft.tick()
+    assert [rpc.kind for rpc in work(raft)] == [K.HEARTBEAT, K.HEARTBEAT]
+    raft.propose([b"y"])
+    raft.read_index(b"read")
+    work(raft)
+    raft.tick()  # whatever asked for the read may be lost: it is asked again
+    assert [rpc.kind for rpc in work(raft)] == [K.HEARTBEAT, K.HEARTBEAT]
+
+
 def test_a_leader_that_is_removed_tells_its_last_commit_mark() -> None:
     second = replica(2, step_down_on_removal=True)
     raft = leader(second, replica(3), commit_rides=True, step_down_on_removal=True)
