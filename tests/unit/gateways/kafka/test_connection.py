@@ -1,0 +1,182 @@
+"""A Kafka connection: frames in pieces, order, and who is hung up on."""
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvloop
+
+from raftline.gateways.kafka.codec import decoder
+from raftline.gateways.kafka.dispatch import Table
+from raftline.gateways.kafka.metadata import MetadataApi
+from raftline.gateways.kafka.schema import API_VERSIONS
+from raftline.gateways.kafka.server import KafkaServer
+from raftline.node.clock import LoopClock
+from raftline.telemetry.counters import GatewayCounts
+from tests.unit.transport.free_port import bind_free
+
+Scenario = Callable[[KafkaServer, tuple[str, int]], Awaitable[None]]
+
+
+def run(scenario: Scenario, **bounds: int) -> list[tuple[str, dict[str, Any]]]:
+    """Run a scenario with a server that knows ApiVersions; return what was logged."""
+    logged: list[tuple[str, dict[str, Any]]] = []
+
+    def log(level: str, event: str, **fields: Any) -> None:
+        logged.append((event, fields))
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        table = Table()
+        api = MetadataApi(LoopClock(loop), None, auto_create=False)  # type: ignore[arg-type]
+        api.add_to(table)
+        limits = {"connections_max": 3, "frame_bytes_max": 1 << 20, "inflight_bytes_max": 1 << 16}
+        server = KafkaServer(loop, table, {}, log, GatewayCounts(), **{**limits, **bounds})
+        listener = bind_free()
+        await server.start(listener)
+        try:
+            async with asyncio.timeout(30):
+                await scenario(server, listener.getsockname())
+        finally:
+            server.close()
+            await asyncio.sleep(0.05)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+    return logged
+
+
+def request(number: int, version: int = 0, padding: int = 0) -> bytes:
+    body = struct.pack(">hhih", 18, version, number, padding) + b"p" * padding
+    return struct.pack(">i", len(body)) + body
+
+
+async def reply(reader: asyncio.StreamReader) -> int:
+    """Read a reply; return its number."""
+    (length,) = struct.unpack(">i", await reader.readexactly(4))
+    data = await reader.readexactly(length)
+    answer = decoder(API_VERSIONS.response, 0, flexible=False)(data, 4)
+    assert answer["error_code"] == 0
+    return struct.unpack_from(">i", data)[0]
+
+
+def tick(server: KafkaServer, count: int) -> None:
+    """Let so many seconds pass for the server's watch."""
+    for _ in range(count):
+        server.tick += 1
+        for connection in list(server._connections):
+            connection.watch(server.tick)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+def test_frames_come_in_any_pieces() -> None:
+    async def scenario(_server: KafkaServer, address: tuple[str, int]) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        data = b"".join(request(n, padding=n * 400) for n in range(40))
+        for size in (1, 3, 7, 1_000, 20_000, len(data)):
+            for at in range(0, len(data), size) if size > 3 else range(0, 900, size):
+                writer.write(data[at : at + size])
+                await writer.drain()
+                await asyncio.sleep(0)
+            if size <= 3:
+                writer.write(data[(899 // size + 1) * size :])
+            assert [await reply(reader) for _ in range(40)] == list(range(40))
+        writer.close()
+
+    assert run(scenario) == []
+
+
+def test_many_frames_at_once_are_answered_in_order_within_the_bound() -> None:
+    async def scenario(_server: KafkaServer, address: tuple[str, int]) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"".join(request(n, padding=1_000) for n in range(2_000)))
+        assert [await reply(reader) for _ in range(2_000)] == list(range(2_000))
+        writer.close()
+
+    assert run(scenario) == []
+
+
+def test_one_connection_too_many_is_closed() -> None:
+    async def scenario(server: KafkaServer, address: tuple[str, int]) -> None:
+        taken = [await asyncio.open_connection(*address) for _ in range(3)]
+        for reader, writer in taken:
+            writer.write(request(1))
+            assert await reply(reader) == 1
+        reader, writer = await asyncio.open_connection(*address)
+        assert await reader.read() == b""
+        taken[0][1].close()
+        await until(lambda: server.counts.connections == 2)
+        again, last = await asyncio.open_connection(*address)
+        last.write(request(2))
+        assert await reply(again) == 2
+        for one in (writer, last, *(writer for _, writer in taken)):
+            one.close()
+
+    run(scenario)
+
+
+def test_a_frame_that_does_not_end_is_given_up() -> None:
+    async def scenario(server: KafkaServer, address: tuple[str, int]) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(request(1) + request(2)[:-1])
+        assert await reply(reader) == 1
+        tick(server, server.request_ticks_max + 2)
+        assert await reader.read() == b""
+        writer.close()
+
+    logged = run(scenario)
+    assert [event for event, _ in logged] == ["kafka.refused"]
+    assert "in time" in logged[0][1]["reason"]
+
+
+def test_a_frame_above_the_bound_is_refused_before_it_comes() -> None:
+    async def scenario(_server: KafkaServer, address: tuple[str, int]) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(struct.pack(">i", (1 << 20) + 1))
+        assert await reader.read() == b""
+        writer.close()
+
+    assert [event for event, _ in run(scenario)] == ["kafka.refused"]
+
+
+def test_who_is_idle_for_long_is_hung_up_on() -> None:
+    async def scenario(server: KafkaServer, address: tuple[str, int]) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(request(1))
+        assert await reply(reader) == 1
+        tick(server, server.idle_ticks_max - 1)
+        writer.write(request(2))
+        assert await reply(reader) == 2
+        tick(server, server.idle_ticks_max + 2)
+        assert await reader.read() == b""
+        writer.close()
+
+    run(scenario)
+
+
+def test_who_does_not_read_is_not_read_and_then_dropped() -> None:
+    async def scenario(server: KafkaServer, address: tuple[str, int]) -> None:
+        reader, writer = await asyncio.open_connection(*address, limit=1)
+        one = b"".join(request(n) for n in range(5_000))
+        stuck = None
+        for _ in range(400):
+            writer.write(one)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            stuck = next(iter(server._connections))
+            if stuck._stuck:
+                break
+        assert stuck is not None
+        assert stuck._stuck
+        assert stuck.inflight_bytes <= 2 * server.inflight_bytes_max
+        tick(server, server.request_ticks_max + 2)
+        await until(lambda: server.counts.connections == 0)
+        writer.transport.abort()
+        assert reader is not None
+
+    run(scenario)
