@@ -489,7 +489,11 @@ class Node(NodeCalls):
         if identity.catalog_replica not in voters:
             voters = ()
         host = self.catalog_host = self.new_catalog_host()
-        made = self.shards.make_catalog(ReplicaId(identity.catalog_replica), voters)
+        try:
+            made = self.shards.make_catalog(ReplicaId(identity.catalog_replica), voters)
+        except OSError as error:
+            self._fatal(f"a new catalog replica could not be written: {error}")
+            return
 
         def noted() -> None:
             if self.is_stopping:

@@ -1,0 +1,176 @@
+"""Staged writes on whole nodes: they outlive leaders, power, disks and wiped replicas."""
+
+from typing import Any
+
+import pytest
+
+from raftline.model.errors import FencedQuery, RaftlineError
+from raftline.model.records import seal_batch
+from raftline.node import stage_pieces
+from raftline.node.partition import STAGE
+from raftline.testing import SimCluster, cluster
+from tests.unit.node.whole import answer_of, host, lead, node
+
+TOPIC = "orders"
+CHUNKS, ROWS = 20, 5
+
+
+def ask(sim: SimCluster, name: str, *, via: str = "", **arguments: Any) -> Any:
+    asked = node(sim, via or sim.running[0])
+    return answer_of(sim, lambda done: asked.ask(TOPIC, 0, name, arguments, 8_000, done))
+
+
+def stage_all(sim: SimCluster, batch: int = 0, size: int = 400) -> list[bytes]:
+    """Stage chunks of one task; return the values that are to come of it."""
+    texts = [[b"%d.%02d.%d" % (batch, c, r) for r in range(ROWS)] for c in range(CHUNKS)]
+    for chunk, values in enumerate(texts):
+        payload = seal_batch([(None, value.ljust(size), (), 1_000) for value in values])
+        key = {"batch": batch, "task": 0, "attempt": 0, "chunk": chunk}
+        answer = ask(sim, "stage.put", query="q", payload=payload, **key)
+        assert answer == {"staged": True, "already": False}, answer
+    return [value for values in texts for value in values]
+
+
+def publish(sim: SimCluster, batch: int = 0) -> Any:
+    return ask(sim, "stage.publish", query="q", batch=batch, winners=[(0, 0, CHUNKS)])
+
+
+def values(sim: SimCluster) -> list[bytes]:
+    return [(message.value or b"").strip() for message in sim.read_all(TOPIC)]
+
+
+@pytest.fixture
+def sim():
+    with cluster(nodes=3, seed=7) as made:
+        made.create_topic(TOPIC, partitions=1)
+        lead(made, TOPIC)
+        yield made
+
+
+def test_staged_writes_survive_a_loss_of_power_everywhere(sim: SimCluster) -> None:
+    wanted = stage_all(sim)
+    for name in sim.running:
+        own = node(sim, name)
+        own.segments.checkpoint(own.shards.get(host(sim, name, TOPIC).replica.shard))
+    sim.advance("2s")
+    wanted += stage_all(sim, batch=1)
+    assert publish(sim)["count"] == CHUNKS * ROWS
+    sim.power_off_all()
+    for name in sim.nodes:
+        sim.start(name)
+    sim.wait_ready()
+    lead(sim, TOPIC)
+    assert ask(sim, "stage.show", query="q")["chunks"] == CHUNKS
+    assert publish(sim)["already"]
+    assert publish(sim, 1)["count"] == CHUNKS * ROWS
+    assert values(sim) == wanted
+    assert sim.verify().identical
+
+
+def test_whoever_leads_next_finishes_what_was_decided(
+    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_pieces, "PUBLISH_BYTES_MAX", 5_000)  # about two chunks a piece
+    wanted = stage_all(sim)
+    leader, (other, _) = lead(sim, TOPIC)
+    answers: list[object] = []
+    arguments = {"query": "q", "batch": 0, "winners": [(0, 0, CHUNKS)]}
+    node(sim, other).ask(TOPIC, 0, "stage.publish", arguments, 10_000, answers.append)
+    sim.run_until(lambda: 0 < host(sim, leader, TOPIC).machine.next_offset < len(wanted))
+    sim.kill(leader)
+    sim.run_until(lambda: bool(answers), "20s")
+    assert answers[0]["count"] == len(wanted), answers  # type: ignore[index]
+    assert values(sim) == wanted
+    sim.start(leader)
+    sim.wait_ready()
+    sim.advance("2s")
+    assert sim.verify().identical
+
+
+def test_nobody_need_wait_for_a_batch_that_is_decided(
+    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller and the leader die together: the next leader finishes all the same."""
+    monkeypatch.setattr(stage_pieces, "PUBLISH_BYTES_MAX", 5_000)
+    wanted = stage_all(sim)
+    leader, _ = lead(sim, TOPIC)
+    arguments = {"query": "q", "batch": 0, "winners": [(0, 0, CHUNKS)]}
+    node(sim, leader).ask(TOPIC, 0, "stage.publish", arguments, 10_000, lambda _: None)
+    sim.run_until(lambda: 0 < host(sim, leader, TOPIC).machine.next_offset < len(wanted))
+    sim.kill(leader)
+    following, _ = lead(sim, TOPIC)
+    sim.run_until(lambda: host(sim, following, TOPIC).machine.next_offset == len(wanted), "20s")
+    assert values(sim) == wanted
+
+
+def test_one_that_is_far_behind_gets_the_stage_log_too() -> None:
+    with cluster(nodes=3, seed=8) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        wanted = stage_all(sim, size=3_000)
+        leader, (follower, _) = lead(sim, TOPIC)
+        sim.wipe(follower)
+        sim.start(follower)
+        ends = host(sim, leader, TOPIC).side[STAGE].log_end
+
+        def filled() -> bool:
+            found = sim.host(follower).node
+            assert found is not None
+            return any(
+                STAGE in own.side and own.side[STAGE].log_end == ends
+                for own in found.shards.partitions()
+            )
+
+        sim.run_until(filled, "30s")
+        sim.advance("3s")
+        sim.command("cluster.transfer", topic=TOPIC, partition=0, to_node=follower)
+        sim.run_until(lambda: sim.leader(TOPIC) == follower)
+        assert publish(sim)["count"] == len(wanted)
+        assert values(sim) == wanted
+        assert sim.verify().identical
+
+
+def test_damage_of_the_stage_log_is_mended_from_a_peer(sim: SimCluster) -> None:
+    wanted = stage_all(sim, size=3_000)
+    sim.advance("1s")  # the followers hear that it is committed
+    _, (follower, _) = lead(sim, TOPIC)
+    path = host(sim, follower, TOPIC).side[STAGE]._files.directory
+    sim.stop(follower)
+    disk = sim.host(follower).disk
+    names = [name for name in disk.listdir(path) if name.endswith(".log")]
+    disk.flip_bit(f"{path}/{names[0]}", 1000)
+    sim.start(follower)
+    sim.wait_ready()
+    sim.advance("2s")
+    sim.command("cluster.transfer", topic=TOPIC, partition=0, to_node=follower)
+    sim.run_until(lambda: sim.leader(TOPIC) == follower)
+    assert publish(sim)["count"] == len(wanted)
+    assert values(sim) == wanted
+    assert any("log.repaired" in line for line in sim.log_lines(500))
+    assert sim.verify().identical
+
+
+def test_the_stage_log_is_let_go_of(sim: SimCluster) -> None:
+    for batch in range(8):
+        stage_all(sim, batch, size=3_000)
+        assert publish(sim, batch)["count"] == CHUNKS * ROWS
+    leader, _ = lead(sim, TOPIC)
+    log = host(sim, leader, TOPIC).side[STAGE]
+    assert log.log_start == log.log_end
+    sim.advance("5s")
+    assert log.bytes < 2 << 20  # of 2.4 MB in all
+
+
+def test_a_query_lease_outlives_its_leader(sim: SimCluster) -> None:
+    stage_all(sim)
+    publish(sim)
+    wanted = {"group": "spark", "query": "r", "count": 30}
+    first = ask(sim, "query.lease", n=0, **wanted)
+    assert first["ranges"] == [0, 30]
+    sim.kill_leader(TOPIC)
+    lead(sim, TOPIC)
+    assert ask(sim, "query.lease", n=0, **wanted) == first
+    assert ask(sim, "query.held", group="spark", query="r")["ranges"] == [0, 30]
+    assert ask(sim, "query.lease", n=1, **wanted)["ranges"] == [30, 60]
+    stale = ask(sim, "query.lease", n=0, **wanted)
+    assert isinstance(stale, RaftlineError)
+    assert stale.code == FencedQuery.code
