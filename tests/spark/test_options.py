@@ -1,5 +1,7 @@
 """Every bad option gets a clear error, before anything runs."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -153,3 +155,13 @@ class TestThroughSpark:
             reader.option("startingOffsets", '{"0": 0}').load().count()
         with pytest.raises(Exception, match=rf"there is no partition {topic}/7"):
             reader.option("startingOffsets", '{"0": 0, "1": 0, "7": 0}').load().count()
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+def test_what_to_install_is_told(missing: str):
+    code = f"import sys; sys.modules['{missing}'] = None\nimport raftline.spark"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert f"needs {missing}, which is not installed: pip install 'raftline[spark]'" in done.stderr

@@ -9,6 +9,14 @@
 
 from typing import TYPE_CHECKING
 
+try:
+    import pyarrow as _pyarrow  # noqa: F401 # pyright: ignore[reportMissingTypeStubs, reportUnusedImport]
+    import pyspark as _pyspark  # noqa: F401 # pyright: ignore[reportUnusedImport]
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"raftline.spark needs {error.name}, which is not installed: pip install 'raftline[spark]'"
+    ) from error
+
 from raftline.spark.rejects import reject
 from raftline.spark.source import RaftlineDataSource
 

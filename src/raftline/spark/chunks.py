@@ -6,7 +6,8 @@ read; the driver publishes it when all tasks are done.
 """
 
 import secrets
-from typing import Any
+from itertools import islice, repeat
+from typing import Any, cast
 
 import msgspec
 
@@ -120,6 +121,19 @@ class Stager:
     def _route(self, topic: str, rows: Rows, which: list[int]) -> list[int]:
         """Return the partition of each row."""
         target = self._target(topic)
+        if rows.partitions is None and rows.dedup_keys is None:
+            if rows.keys is None:
+                values = [rows.values[at] for at in which]
+                return partitions_by_value(values, target.count).tolist()
+            keys = [rows.keys[at] for at in which]
+            if None not in keys:
+                known = cast("list[bytes]", keys)
+                return partitions_of(target.partitioner, known, target.count).tolist()
+        return self._route_one_by_one(topic, target, rows, which)
+
+    def _route_one_by_one(
+        self, topic: str, target: Target, rows: Rows, which: list[int]
+    ) -> list[int]:
         found = [-1] * len(which)
         by_key: list[tuple[int, bytes]] = []
         by_value: list[int] = []
@@ -155,17 +169,53 @@ class Stager:
     # ------------------------------------------------------------------ gathering
 
     def _add_to(self, topic: str, rows: Rows, which: list[int]) -> None:
+        """Put rows on the piles of their partitions, in their order."""
         now_ms = clock.wall_ms()
+        lots: dict[int, list[int]] = {}
         for at, partition in zip(which, self._route(topic, rows, which), strict=True):
+            lot = lots.get(partition)
+            if lot is None:
+                lots[partition] = [at]
+            else:
+                lot.append(at)
+        is_plain = rows.dedup_keys is None and rows.dues_ms is None
+        for partition, lot in sorted(lots.items()):
+            if is_plain:
+                self._add_plain(topic, partition, rows, lot, now_ms)
+            else:
+                self._add_one_by_one(topic, partition, rows, lot, now_ms)
+
+    def _add_plain(
+        self, topic: str, partition: int, rows: Rows, lot: list[int], now_ms: int
+    ) -> None:
+        """Add rows without due times and dedup keys: as many at once as a chunk holds."""
+        messages = _messages(rows, lot, now_ms)
+        sizes = _sizes(messages)
+        pile = self._pile(topic, partition, is_due=False)
+        begin, count = 0, len(lot)
+        while begin < count:
+            if pile.messages:
+                room = self._options.chunk_bytes - pile.size
+                fitting = _fitting(sizes, begin, room, MESSAGES_MAX - len(pile.messages))
+                if not fitting:
+                    self._stage(topic, partition, pile)
+                    continue
+            else:
+                fitting = _fitting(sizes, begin, self._options.chunk_bytes, MESSAGES_MAX) or 1
+            end = begin + fitting
+            pile.messages += messages[begin:end]
+            if rows.priorities is not None:
+                pile.priorities += [rows.priorities[at] for at in lot[begin:end]]
+            pile.size += sum(sizes[begin:end])
+            begin = end
+
+    def _add_one_by_one(
+        self, topic: str, partition: int, rows: Rows, lot: list[int], now_ms: int
+    ) -> None:
+        messages = _messages(rows, lot, now_ms)
+        for at, message, size in zip(lot, messages, _sizes(messages), strict=True):
             due_ms = rows.dues_ms[at] if rows.dues_ms is not None else None
-            name = (topic, partition, due_ms is not None)
-            pile = self._piles.get(name)
-            if pile is None:
-                pile = self._piles[name] = Pile()
-            message = _message(rows, at, now_ms)
-            size = MESSAGE_BYTES + len(message[0] or b"") + len(message[1] or b"")
-            if message[2]:
-                size += sum(len(n) + len(c or b"") + 4 for n, c in message[2])
+            pile = self._pile(topic, partition, is_due=due_ms is not None)
             dedup = rows.dedup_keys[at] if rows.dedup_keys is not None else None
             if self._is_full(pile, size, dedup, is_due=due_ms is not None):
                 self._stage(topic, partition, pile)
@@ -178,6 +228,13 @@ class Stager:
             if due_ms is not None:
                 pile.dues_ms.append(due_ms)
             pile.size += size
+
+    def _pile(self, topic: str, partition: int, *, is_due: bool) -> Pile:
+        name = (topic, partition, is_due)
+        pile = self._piles.get(name)
+        if pile is None:
+            pile = self._piles[name] = Pile()
+        return pile
 
     def _is_full(self, pile: Pile, size: int, dedup: bytes | None, *, is_due: bool) -> bool:
         if not pile.messages:
@@ -238,10 +295,46 @@ def runs_of(priorities: list[int]) -> list[tuple[int, int, int]]:
 _NONE: list[Header] = []
 
 
-def _message(rows: Rows, at: int, now_ms: int) -> NewMessage:
-    time_ms = rows.times_ms[at] if rows.times_ms is not None else None
+def _messages(rows: Rows, lot: list[int], now_ms: int) -> list[NewMessage]:
+    """Return rows as messages."""
+    values = [rows.values[at] for at in lot]
+    keys = repeat(None) if rows.keys is None else [rows.keys[at] for at in lot]
+    times = repeat(now_ms) if rows.times_ms is None else [_time(rows, at, now_ms) for at in lot]
+    if rows.headers is None and rows.priorities is None:
+        return list(zip(keys, values, repeat(_NONE), times, strict=False))
+    return list(zip(keys, values, (_headers(rows, at) for at in lot), times, strict=False))
+
+
+def _time(rows: Rows, at: int, now_ms: int) -> int:
+    assert rows.times_ms is not None
+    time_ms = rows.times_ms[at]
+    return now_ms if time_ms is None else time_ms
+
+
+def _headers(rows: Rows, at: int) -> list[Header]:
     headers = rows.headers[at] if rows.headers is not None else _NONE
     if rows.priorities is not None and rows.priorities[at]:
-        headers = [*headers, (PRIORITY_HEADER, b"%d" % rows.priorities[at])]
-    key = rows.keys[at] if rows.keys is not None else None
-    return key, rows.values[at], headers, now_ms if time_ms is None else time_ms
+        return [*headers, (PRIORITY_HEADER, b"%d" % rows.priorities[at])]
+    return headers
+
+
+def _sizes(messages: list[NewMessage]) -> list[int]:
+    """Return about how many bytes each takes in a batch."""
+    return [
+        MESSAGE_BYTES
+        + len(key or b"")
+        + len(value or b"")
+        + (sum(len(name) + len(content or b"") + 4 for name, content in headers) if headers else 0)
+        for key, value, headers, _ in messages
+    ]
+
+
+def _fitting(sizes: list[int], begin: int, room: int, most: int) -> int:
+    """Return how many messages from here on fit."""
+    count = 0
+    for size in islice(sizes, begin, begin + most):
+        room -= size
+        if room < 0:
+            break
+        count += 1
+    return count
