@@ -29,6 +29,7 @@ def client(work: Path, *, quick: bool) -> list[Figure]:
             cluster.leader_of("sent", PARTITIONS - 1)
             found += _send(cluster, nodes, seconds, keyed=False, goal=goals[0])
             found += _send(cluster, nodes, seconds, keyed=True, goal=None)
+            found += _send(cluster, nodes, seconds, keyed=False, goal=None, way="grpc")
             found += _receive(cluster, nodes, seconds, goals[1])
             if not cluster.verify():
                 raise SystemExit("the replicas differ after the clients' work")
@@ -36,12 +37,22 @@ def client(work: Path, *, quick: bool) -> list[Figure]:
 
 
 def _send(
-    cluster: BenchCluster, nodes: int, seconds: float, *, keyed: bool, goal: int | None
+    cluster: BenchCluster,
+    nodes: int,
+    seconds: float,
+    *,
+    keyed: bool,
+    goal: int | None,
+    way: str = "http",
 ) -> list[Figure]:
-    spec = ClientSpec(servers=cluster.local.servers(), topic="sent", keyed=keyed, seconds=seconds)
+    servers = cluster.local.servers()
+    if way == "grpc":
+        servers = ",".join(f"grpc://{node.grpc}" for node in cluster.nodes)
+    spec = ClientSpec(servers=servers, topic="sent", keyed=keyed, seconds=seconds)
     before = _node_cpu_s(cluster)
     (result,) = run_clients([spec])
     how = "with keys" if keyed else "without keys"
+    how += ", over gRPC" * (way == "grpc")
     section = f"{_count(nodes)}, client, send in a loop, 100 B, {how}"
     return _rows(cluster, section, [result], before, goal)
 

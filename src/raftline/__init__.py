@@ -7,8 +7,10 @@ node needs none of them.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from raftline.client.async_line import AsyncLine, AsyncMessage, AsyncSending, connect_async
-    from raftline.client.line import Line, Message, Sending, connect
+    from raftline.client.async_line import AsyncLine, AsyncSending, connect_async
+    from raftline.client.async_received import AsyncMessage
+    from raftline.client.line import Line, Sending, connect
+    from raftline.client.received import Message
     from raftline.model.errors import RaftlineError
     from raftline.tasks.app import App
 
@@ -31,11 +33,11 @@ __all__ = [
 _PLACES = {
     "App": "raftline.tasks.app",
     "AsyncLine": "raftline.client.async_line",
-    "AsyncMessage": "raftline.client.async_line",
+    "AsyncMessage": "raftline.client.async_received",
     "AsyncSending": "raftline.client.async_line",
     "connect_async": "raftline.client.async_line",
     "Line": "raftline.client.line",
-    "Message": "raftline.client.line",
+    "Message": "raftline.client.received",
     "Sending": "raftline.client.line",
     "connect": "raftline.client.line",
     "RaftlineError": "raftline.model.errors",

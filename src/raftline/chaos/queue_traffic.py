@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from raftline.chaos.rig import ChaosProblem, Rig, wait_for
-from raftline.client.line import Line, Message
+from raftline.client.line import Line
+from raftline.client.received import Message
 from raftline.model.errors import LeaseLost, NotFound, RaftlineError, TimedOut
 
 TOPIC, GROUP = "chaos-jobs", "chaos-crew"

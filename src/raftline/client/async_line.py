@@ -8,42 +8,31 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from random import Random
-from types import TracebackType
 from typing import Any, TypeVar
 
 from raftline.client import asks
 from raftline.client.asks import Json, Moment, Query, split_id
 from raftline.client.async_admin import AsyncGroups, AsyncLetters, AsyncScheduled, AsyncTopics
+from raftline.client.async_received import AsyncMessage, AsyncReceiving, Turn
 from raftline.client.background import GRACE_S
 from raftline.client.clock import mono_ms, wall_ms
 from raftline.client.core.batches import Handle, Sent
 from raftline.client.core.engine import Engine, Options
 from raftline.client.core.ports import Ask, Reply
-from raftline.client.core.receives import Leased, Receiver, Wish
 from raftline.client.core.sends import Row
-from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, RELEASE, Settle
+from raftline.client.core.settles import Settle
 from raftline.client.drafts import Bytes, Headers, full_row
-from raftline.client.leased import BACKOFF, Duration, LeasedMessage, duration_ms
-from raftline.client.line import wish_of
+from raftline.client.leased import Duration, duration_ms
 from raftline.client.messages import Message as ReadMessage
 from raftline.client.net import LoopClock, Way, new_network
 from raftline.client.reads import Page, page_of, read_ask
 from raftline.client.servers import server_list
+from raftline.client.wishes import wish_of
 from raftline.model.errors import OverLimit, RaftlineError, TimedOut, UnknownMessage
 from raftline.model.limits import READ_BYTES_DEFAULT
 
 T = TypeVar("T")
 TURN_SENDS = 500  # after so many sends others have a turn
-TURN_MESSAGES = 64  # and after so many messages received
-
-
-class _Turn:
-    """Awaiting it lets others have a turn."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
 
 
 class AsyncSending(Handle, gc=False, eq=False, kw_only=True):
@@ -63,143 +52,6 @@ class AsyncSending(Handle, gc=False, eq=False, kw_only=True):
 
     def __await__(self) -> Generator[Any, None, Sent]:
         return self.result().__await__()
-
-
-class AsyncMessage(LeasedMessage):
-    """A message leased to this worker; settle it with ``ack``, ``nack`` or ``reject``.
-
-    ``async with message:`` extends it while the block runs, acks it at its end, and nacks it if
-    the block raises.
-    """
-
-    __slots__ = ("_line",)
-
-    def __init__(self, line: "AsyncLine", receiver: Receiver, leased: Leased) -> None:
-        self._line = line
-        self._receiver = receiver
-        self._lease, self._stored = leased
-        self._is_settled = False
-
-    async def ack(self, *, wait: bool = False) -> None:
-        """Say that the work is done."""
-        self._settle_once()
-        await self._line.settle((self._lease, self._stored.offset, ACK, 0, "", None), wait=wait)
-
-    async def nack(
-        self, reason: str = "", delay: Duration | None = None, *, wait: bool = False
-    ) -> None:
-        """Give it back: it comes again after ``delay``, or the topic's backoff."""
-        self._settle_once()
-        delay_ms = BACKOFF if delay is None else duration_ms(delay)
-        settle = (self._lease, self._stored.offset, NACK, delay_ms, reason, None)
-        await self._line.settle(settle, wait=wait)
-
-    async def reject(self, reason: str = "", *, wait: bool = False) -> None:
-        """Give up on it: it goes to the dead letters at once."""
-        self._settle_once()
-        settle = (self._lease, self._stored.offset, REJECT, 0, reason, None)
-        await self._line.settle(settle, wait=wait)
-
-    async def release(self, *, wait: bool = False) -> None:
-        """Give it back unbegun: others can have it at once, and this delivery is not counted."""
-        self._settle_once()
-        settle = (self._lease, self._stored.offset, RELEASE, 0, "", None)
-        await self._line.settle(settle, wait=wait)
-
-    async def extend(self, lease: Duration | None = None, *, wait: bool = True) -> None:
-        """Have the message for that long from now on (default: as long as at first)."""
-        lease_ms = self._lease.lease_ms if lease is None else duration_ms(lease)
-        settle = (self._lease, self._stored.offset, EXTEND, lease_ms, "", None)
-        await self._line.settle(settle, wait=wait)
-
-    async def __aenter__(self) -> "AsyncMessage":
-        self._receiver.hold((self._lease, self._stored))
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._receiver.let_go(self._stored)
-        if self._is_settled:
-            return
-        if error is None:
-            await self.ack()
-        else:
-            await self.nack(f"{type(error).__name__}: {error}"[:500])
-
-
-class AsyncReceiving:
-    """Messages for one worker, one after the other: ``async for``."""
-
-    def __init__(self, line: "AsyncLine", wish: Wish) -> None:
-        self._line = line
-        self._wish = wish
-        self._receiver: Receiver | None = None
-        self._event = asyncio.Event()
-        self._current: Leased | None = None
-        self._count = 0
-
-    def __aiter__(self) -> "AsyncReceiving":
-        return self
-
-    async def __anext__(self) -> AsyncMessage:
-        receiver = self._receiver
-        if receiver is None:
-            receiver = self._receiver = self._line.engine.receiver(self._wish)
-            receiver.on_change = self._event.set
-            receiver.start()
-        elif receiver.wants_more:
-            receiver.poll()
-        if self._current is not None:
-            receiver.let_go(self._current[1])
-            self._current = None
-        while True:
-            leased = await self._take(receiver)
-            if not receiver.is_lapsed(leased[0]):
-                break
-            receiver.lapsed_count += 1
-        self._count += 1
-        if not self._count % TURN_MESSAGES:
-            await _Turn()
-        if self._wish.extend:
-            self._current = leased
-            receiver.hold(leased)
-        return AsyncMessage(self._line, receiver, leased)
-
-    async def _take(self, receiver: Receiver) -> Leased:
-        while not receiver.ready:
-            if receiver.is_over:
-                if receiver.error is not None:
-                    raise receiver.error
-                raise StopAsyncIteration
-            self._event.clear()
-            if receiver.wants_more:
-                receiver.poll()
-            await self._event.wait()
-        return receiver.ready.popleft()
-
-    def close(self) -> None:
-        """End it; what was leased and not handed out is given back."""
-        if self._receiver is not None:
-            self._receiver.close()
-
-    async def __aenter__(self) -> "AsyncReceiving":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._receiver is not None and self._current is not None:
-            self._receiver.let_go(self._current[1])
-        self.close()
-
-    def __del__(self) -> None:
-        receiver = getattr(self, "_receiver", None)
-        if receiver is not None and self._current is not None:
-            receiver.let_go(self._current[1])
-        if receiver is not None and not receiver.is_closed:
-            self._line.call_soon(receiver.close)
 
 
 class AsyncLine:
@@ -307,7 +159,7 @@ class AsyncLine:
         self._rows.append(row)
         self._wake()
         if len(self._rows) >= TURN_SENDS:
-            await _Turn()
+            await Turn()
         if wait:
             await sending.result(timeout)
         return sending

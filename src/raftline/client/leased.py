@@ -5,11 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 from raftline.client.core.batches import message_id
-from raftline.client.core.receives import Receiver
-from raftline.client.core.settles import Lease
+from raftline.client.core.receives import Leased, Receiver
+from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, RELEASE, Settle
 from raftline.model.errors import InvalidArgument
 from raftline.model.message import Header
-from raftline.model.message import Message as Stored
 from raftline.model.settings import parse_duration_ms
 
 PRIORITY_HEADER = "raftline-priority"
@@ -25,10 +24,9 @@ class LeasedMessage:
 
     __slots__ = ("_is_settled", "_lease", "_receiver", "_stored")
 
-    def __init__(self, receiver: Receiver, lease: Lease, stored: Stored) -> None:
+    def __init__(self, receiver: Receiver, leased: Leased) -> None:
         self._receiver = receiver
-        self._lease = lease
-        self._stored = stored
+        self._lease, self._stored = leased
         self._is_settled = False
 
     @property
@@ -109,7 +107,7 @@ class LeasedMessage:
 
     @property
     def is_settled(self) -> bool:
-        """Say whether it was acked, nacked or rejected here."""
+        """Say whether it was acked, nacked, rejected or released here."""
         return self._is_settled
 
     def __repr__(self) -> str:
@@ -117,6 +115,29 @@ class LeasedMessage:
             f"<{type(self).__name__} {self.topic}/{self.partition}@{self.offset} "
             f"attempt {self.attempt}>"
         )
+
+    # What is said of it, as the core takes it. A final word is said once.
+
+    def _acked(self) -> Settle:
+        self._settle_once()
+        return (self._lease, self._stored.offset, ACK, 0, "", None)
+
+    def _nacked(self, reason: str, delay: "Duration | None") -> Settle:
+        self._settle_once()
+        delay_ms = BACKOFF if delay is None else duration_ms(delay)
+        return (self._lease, self._stored.offset, NACK, delay_ms, reason, None)
+
+    def _rejected(self, reason: str) -> Settle:
+        self._settle_once()
+        return (self._lease, self._stored.offset, REJECT, 0, reason, None)
+
+    def _released(self) -> Settle:
+        self._settle_once()
+        return (self._lease, self._stored.offset, RELEASE, 0, "", None)
+
+    def _extended(self, lease: "Duration | None") -> Settle:
+        lease_ms = self._lease.lease_ms if lease is None else duration_ms(lease)
+        return (self._lease, self._stored.offset, EXTEND, lease_ms, "", None)
 
     def _settle_once(self) -> None:
         if self._is_settled:
@@ -127,6 +148,11 @@ class LeasedMessage:
         self._is_settled = True
         if self._receiver.held:
             self._receiver.let_go(self._stored)
+
+
+def failure_text(error: BaseException) -> str:
+    """Return an exception as the reason of a nack."""
+    return f"{type(error).__name__}: {error}"[:500]
 
 
 def duration_ms(value: Duration) -> int:

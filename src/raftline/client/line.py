@@ -12,8 +12,7 @@ Rules
 import atexit
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from raftline.client import asks
@@ -24,28 +23,26 @@ from raftline.client.clock import mono_ms, wall_ms
 from raftline.client.core.batches import MESSAGE_BYTES, Handle, Sent
 from raftline.client.core.engine import Options
 from raftline.client.core.ports import Ask, Reply
-from raftline.client.core.receives import Leased, Receiver, Wish
+from raftline.client.core.receives import Wish
 from raftline.client.core.sends import NOW, Row
-from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, RELEASE, Settle
+from raftline.client.core.settles import Settle
 from raftline.client.drafts import CHECKED, Bytes, Headers, check_topic, full_row
-from raftline.client.leased import BACKOFF, Duration, LeasedMessage, duration_ms
+from raftline.client.leased import Duration, duration_ms
 from raftline.client.messages import Message as ReadMessage
 from raftline.client.reads import Page, page_of, read_ask
+from raftline.client.received import Message, Receiving
 from raftline.client.servers import server_list
+from raftline.client.wishes import wish_of
 from raftline.model.errors import (
-    InvalidArgument,
     OverLimit,
     RaftlineError,
     TimedOut,
-    TooLarge,
     Unavailable,
     UnknownMessage,
 )
-from raftline.model.limits import MEMBER_ID_CHARS_MAX, READ_BYTES_DEFAULT
-from raftline.model.names import check_group_name
+from raftline.model.limits import READ_BYTES_DEFAULT
 
 T = TypeVar("T")
-WAIT_S = 1.0  # a receiver looks this often whether the client is still there
 
 
 class Sending(Handle, gc=False, eq=False, kw_only=True):
@@ -62,147 +59,6 @@ class Sending(Handle, gc=False, eq=False, kw_only=True):
     def id(self, timeout: Duration | None = None) -> str:
         """Wait until the message is stored, and return its id. Raises RaftlineError."""
         return self.result(timeout).id
-
-
-class Message(LeasedMessage):
-    """A message leased to this worker.
-
-    Settle it with ``ack``, ``nack``, ``reject`` or ``release``; they queue and return at once
-    unless ``wait=True``. As a context manager it is extended while the block runs, acked at its
-    end, and nacked if the block raises.
-    """
-
-    __slots__ = ("_line",)
-
-    def __init__(self, line: "Line", receiver: Receiver, leased: Leased) -> None:
-        self._line = line
-        self._receiver = receiver
-        self._lease, self._stored = leased
-        self._is_settled = False
-
-    def ack(self, *, wait: bool = False) -> None:
-        """Say that the work is done."""
-        self._settle_once()
-        self._line.settle((self._lease, self._stored.offset, ACK, 0, "", None), wait=wait)
-
-    def nack(self, reason: str = "", delay: Duration | None = None, *, wait: bool = False) -> None:
-        """Give it back: it comes again after ``delay``, or the topic's backoff."""
-        self._settle_once()
-        delay_ms = BACKOFF if delay is None else duration_ms(delay)
-        settle = (self._lease, self._stored.offset, NACK, delay_ms, reason, None)
-        self._line.settle(settle, wait=wait)
-
-    def reject(self, reason: str = "", *, wait: bool = False) -> None:
-        """Give up on it: it goes to the dead letters at once."""
-        self._settle_once()
-        self._line.settle((self._lease, self._stored.offset, REJECT, 0, reason, None), wait=wait)
-
-    def release(self, *, wait: bool = False) -> None:
-        """Give it back unbegun: others can have it at once, and this delivery is not counted."""
-        self._settle_once()
-        self._line.settle((self._lease, self._stored.offset, RELEASE, 0, "", None), wait=wait)
-
-    def extend(self, lease: Duration | None = None, *, wait: bool = True) -> None:
-        """Have the message for that long from now on (default: as long as at first)."""
-        lease_ms = self._lease.lease_ms if lease is None else duration_ms(lease)
-        settle = (self._lease, self._stored.offset, EXTEND, lease_ms, "", None)
-        self._line.settle(settle, wait=wait)
-
-    def __enter__(self) -> "Message":
-        self._line.background.call(self._receiver.hold, (self._lease, self._stored))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._receiver.let_go(self._stored)
-        if self._is_settled:
-            return
-        if error is None:
-            self.ack()
-        else:
-            self.nack(f"{type(error).__name__}: {error}"[:500])
-
-
-class Receiving(Iterator[Message]):
-    """Messages for one worker, one after the other. Ends as ``wait`` and ``close`` say."""
-
-    def __init__(self, line: "Line", wish: Wish) -> None:
-        self._line = line
-        self._receiver = line.background.engine.receiver(wish)
-        self._event = threading.Event()
-        self._receiver.on_change = self._event.set
-        self._is_started = False
-        self._current: Leased | None = None
-
-    def __iter__(self) -> "Receiving":
-        return self
-
-    def __next__(self) -> Message:
-        receiver = self._receiver
-        ready = receiver.ready
-        if self._current is not None:
-            self._let_go()
-        if not self._is_started:
-            self._is_started = True
-            self._line.background.call(receiver.start)
-        elif len(ready) * 2 <= receiver.last_count and receiver.wants_more:
-            self._line.background.call(receiver.poll)
-        while True:
-            leased = ready.popleft() if ready else self._take()
-            if mono_ms() < leased[0].expires_ms:
-                break
-            receiver.lapsed_count += 1
-        if receiver.wish.extend:
-            self._current = leased
-            self._line.background.call(receiver.hold, leased)
-        return Message(self._line, receiver, leased)
-
-    def _take(self) -> Leased:
-        receiver = self._receiver
-        while True:
-            self._event.clear()
-            try:
-                return receiver.ready.popleft()
-            except IndexError:
-                pass
-            if receiver.is_over or self._line.background.is_closed:
-                if receiver.error is not None:
-                    raise receiver.error
-                raise StopIteration
-            if receiver.wants_more:
-                self._line.background.call(receiver.poll)
-            self._event.wait(WAIT_S)
-
-    def _let_go(self) -> None:
-        if self._current is not None:
-            self._receiver.let_go(self._current[1])
-            self._current = None
-
-    def close(self) -> None:
-        """End it; what was leased and not handed out is given back.
-
-        The message in work is extended on, where it was: it has a handler.
-        """
-        if not self._receiver.is_closed and not self._line.background.is_closed:
-            self._line.background.call(self._receiver.close)
-
-    def __enter__(self) -> "Receiving":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._let_go()
-        self.close()
-
-    def __del__(self) -> None:
-        try:
-            self._let_go()
-            self.close()
-        except (RaftlineError, AttributeError):
-            return
 
 
 class Line:
@@ -614,37 +470,6 @@ class Line:
             pass  # sends know by themselves what became of them
         finally:
             self.background.stop()
-
-
-def wish_of(
-    topic: str,
-    group: str,
-    lease: Duration | None,
-    count: int,
-    wait: Duration | None,
-    partition: int | None,
-    timeout: Duration | None,
-    timeout_ms: float,
-    rest: dict[str, Any],
-) -> Wish:
-    """Return what a receiver asks for. Raises InvalidArgument."""
-    check_topic(topic)
-    check_group_name(group)
-    if count < 1:
-        raise InvalidArgument(f"count {count} is below 1", "ask for at least one message")
-    if len(rest.get("member", "")) > MEMBER_ID_CHARS_MAX:
-        what = "characters of a member's name"
-        raise TooLarge(what, len(rest["member"]), MEMBER_ID_CHARS_MAX)
-    return Wish(
-        topic=topic,
-        group=group,
-        count=count,
-        lease_ms=0 if lease is None else duration_ms(lease),
-        wait_ms=None if wait is None else duration_ms(wait),
-        partition=-1 if partition is None else partition,
-        timeout_ms=timeout_ms if timeout is None else duration_ms(timeout),
-        **rest,
-    )
 
 
 def connect(

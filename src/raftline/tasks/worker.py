@@ -27,7 +27,8 @@ import msgspec
 
 from raftline.client.clock import mono_ms
 from raftline.client.leased import Duration, duration_ms
-from raftline.client.line import Line, Message, Receiving
+from raftline.client.line import Line
+from raftline.client.received import Message, Receiving
 from raftline.model.errors import InvalidArgument, RaftlineError
 from raftline.model.tasks import TASK_RETRIES_HEADER, TASK_TYPE_HEADER
 from raftline.tasks.app import App, Task
