@@ -1,5 +1,6 @@
 """Tasks on a real node: enqueued, run, tried again, given up on, stopped in good order."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from raftline.chaos.rig import Rig, wait_for
 from raftline.model.errors import InvalidArgument
 from raftline.tasks import App, GiveUp, Retry, TaskFailed
 from raftline.tasks.worker import Worker, load_app
+from tests.cluster.test_client import wait_for_grpc
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +205,35 @@ def test_a_worker_stops_in_good_order(
         for message in app.line.receive("slow", group="workers", wait="2s"):
             message.ack(wait=True)
     app.close()
+
+
+def test_tasks_over_grpc(rig: Rig) -> None:
+    wait_for_grpc(rig)
+    with contextlib.closing(App(f"grpc://{rig.node(rig.names[0]).grpc}")) as app:
+        seen: list[str] = []
+
+        @app.task(max_retries=1, priority=10)
+        def greet(name: str) -> None:
+            seen.append(name)
+            if len(seen) == 1:
+                raise Retry("once more", delay="10ms")
+
+        ref = greet.enqueue(name="you", idempotency_key="over-grpc")
+        assert ref.state()["status"] == "pending"
+        worker = Worker(app, name="w7")
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        wait_for(lambda: ref.state()["status"] == "done", 15, lambda: str(ref.state()))
+        worker.stop()
+        thread.join(10)
+        state = ref.state()
+        assert (seen, state["attempts"], state["worker_id"]) == (["you", "you"], 2, "w7")
+        assert (state["type"], state["priority"], state["idempotency_key"]) == (
+            "greet",
+            10,
+            "over-grpc",
+        )
+        assert state["payload"] == {"name": "you"}
 
 
 def test_what_a_worker_has_not_begun_counts_as_no_attempt(app: App) -> None:

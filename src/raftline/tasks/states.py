@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from raftline.client.asks import Json, split_id
+from raftline.client.leased import PRIORITY_HEADER
 from raftline.client.line import Line
 from raftline.model.tasks import TASK_KEY_HEADER, TASK_RETRIES_HEADER, TASK_TYPE_HEADER
 
@@ -21,6 +22,7 @@ def state_of(line: Line, group: str, id: str) -> Json:  # noqa: A002
         "id": id,
         "type": "",
         "payload": None,
+        "priority": 0,
         "status": "pending",
         "attempts": 0,
         "max_retries": 0,
@@ -37,6 +39,7 @@ def state_of(line: Line, group: str, id: str) -> Json:  # noqa: A002
         message = line.message(f"{topic}.{partition}.{trace['offset']}")
         headers: dict[str, Any] = message.headers
         found["type"] = _text(headers.get(TASK_TYPE_HEADER)) or ""
+        found["priority"] = int(_text(headers.get(PRIORITY_HEADER)) or 0)
         found["max_retries"] = int(_text(headers.get(TASK_RETRIES_HEADER)) or 0)
         found["idempotency_key"] = _text(headers.get(TASK_KEY_HEADER))
         found["payload"] = msgspec.json.decode(message.value or b"null")
