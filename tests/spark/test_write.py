@@ -3,6 +3,7 @@
 import datetime as dt
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from raftline.spark import options as option_table
 from raftline.spark import writers
 from raftline.spark.chunks import runs_of
 from raftline.spark.routing import murmur2_all, partitions_of
+from tests.cluster.rig import Rig
 from tests.spark import direct, faulty
-from tests.spark.conftest import publish
+from tests.spark.conftest import publish, servers_of
 from tests.spark.streams import run, stream
 
 pytestmark = pytest.mark.spark
@@ -274,6 +276,26 @@ def test_a_batch_that_comes_again_is_written_once(servers: str, line: Line, topi
     third = [b"%04d" % n for n in range(400, 500)]
     job.publish(job.stage(2, third))
     assert values_of(servers, topic) == Counter([*first, *second, *third])
+
+
+def test_leaders_die_while_rows_are_staged_and_published(make_rig: Callable[..., Rig]):
+    rig = make_rig(nodes=3)
+    servers = servers_of(rig)
+    with raftline.connect(servers) as line:
+        line.topics.create("orders", partitions=3)
+    job = Job(servers, "orders")
+    values = [b"%05d" % n for n in range(1500)]
+    told = [job.stage(0, values[:500], 0)]
+    dead = rig.leader_of("orders", 0)
+    rig.kill(dead)
+    told.append(job.stage(0, values[500:], 1))
+    job.publish_half(*[job.stage(0, values[:500], 0), job.stage(0, values[500:], 1)])
+    rig.restart(dead)
+    rig.wait_whole()
+    rig.kill(rig.leader_of("orders", 1))
+    job.publish(*told)
+    job.publish(*told)
+    assert values_of(servers, "orders") == Counter(values)
 
 
 def test_a_named_batch_write_is_written_once(servers: str, line: Line, topic: str):
