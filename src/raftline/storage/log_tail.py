@@ -3,6 +3,7 @@
 State
     Batches in order, each a fresh 16-byte head and the untouched rest of the producer's bytes.
     The rest is a view on the entry it came in; entries are immutable, so it is kept, not copied.
+    A small one is copied: it is shorter than a view, and nothing the garbage collector looks at.
     Everything at or above ``flushed_end`` is in memory; below it, as much as the bound allows.
 
 Threads
@@ -18,6 +19,8 @@ from collections.abc import Iterable
 from raftline.model.batch import LENGTH_FROM, PLACE
 from raftline.storage.files import Buffer
 from raftline.storage.log_words import Item
+
+COPIED_BYTES_MAX = 1 << 11
 
 
 class LogTail:
@@ -41,7 +44,10 @@ class LogTail:
         for batch, count, max_timestamp in batches:
             size = len(batch)
             end = offset + count
-            rest = (batch if type(batch) is memoryview else memoryview(batch))[16:]
+            if size <= COPIED_BYTES_MAX:
+                rest = bytes(batch[16:])
+            else:
+                rest = (batch if type(batch) is memoryview else memoryview(batch))[16:]
             head = pack(offset, size - LENGTH_FROM, term)
             bases.append(offset)
             items.append((offset, end, size, at_ms, max_timestamp, head, rest))
