@@ -91,10 +91,7 @@ class Router:
     def known_leader(self, shard: int) -> int:
         """Return a shard's leader without guessing where we have a replica; 0 if none is known."""
         replica = self.directory.replica(shard)
-        if replica is None:
-            return self.leader_of(shard)
-        hinted = self._hints.get(shard, 0)
-        return replica.leader_node or (hinted if self.peers.is_live(hinted) else 0)
+        return self.leader_of(shard) if replica is None else replica.leader_node
 
     def send(
         self,

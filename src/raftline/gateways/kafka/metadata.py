@@ -1,7 +1,11 @@
 """ApiVersions and Metadata: what is spoken here, and where everything is.
 
-A topic that does not exist is created here, because clients ask before they send; the reply waits
-until its partitions have leaders, or for ``CREATE_WAIT_MS`` at most.
+A topic that does not exist is created here, because clients ask before they send. The reply waits
+until the partitions that were asked for have leaders, so that clients whose leader died need not
+ask again and again: for ``LEADER_WAIT_MS`` at most, of a new topic ``CREATE_WAIT_MS``.
+
+Nodes that are not heard of stay on the list as long as they are members: librdkafka takes one that
+is missing for gone, and then sends nothing for a second to what that one led.
 """
 
 from collections.abc import Callable
@@ -28,7 +32,9 @@ from raftline.model.names import check_topic_name
 from raftline.node.ports import Clock
 
 CREATE_WAIT_MS = 3_000
+LEADER_WAIT_MS = 400
 LOOK_AGAIN_MS = 10
+WAITED_MAX = 100  # topics that are looked at again and again
 NO_LEADER = -1
 NO_EPOCH = -1
 NODE_TIMEOUT_MS = 5_000
@@ -68,14 +74,21 @@ class MetadataApi:
             rows = [{"name": name, "topic_id": ZERO_UUID} for name in self._calls.topic_names()]
             self._answer(rows, {}, reply)
             return
+        names = [name for row in asked if (name := self._name(row))]
         missing: list[str] = []
         if self._auto_create and request["allow_auto_topic_creation"]:
-            names = [row["name"] for row in asked if row["topic_id"] == ZERO_UUID]
-            missing = [name for name in names if name and self._is_new(name)]
+            missing = [name for name in names if self._is_new(name)]
         if missing:
             self._create(missing, context, lambda refused: self._answer(asked, refused, reply))
         else:
-            self._answer(asked, {}, reply)
+            deadline_ms = self._clock.mono_ms() + LEADER_WAIT_MS
+            answer = context.guarded(lambda: self._answer(asked, {}, reply))
+            self._wait(names[:WAITED_MAX], deadline_ms, answer)
+
+    def _name(self, asked: Fields) -> str | None:
+        if asked["topic_id"] != ZERO_UUID:
+            return self._calls.topic_of(asked["topic_id"].hex())
+        return asked["name"]
 
     # -- creating
 
@@ -119,7 +132,7 @@ class MetadataApi:
         live = {row.id for row in view.nodes if row.state != "silent"}
         reply(
             {
-                "brokers": [broker_row(row) for row in view.nodes if row.id in live],
+                "brokers": [broker_row(row) for row in view.nodes],  # silent ones too, see above
                 "cluster_id": view.cluster,
                 "controller_id": view.catalog_leader if view.catalog_leader in live else -1,
                 "topics": [self._topic(row, refused, live) for row in asked],
@@ -127,15 +140,9 @@ class MetadataApi:
         )
 
     def _topic(self, asked: Fields, refused: dict[str, int], live: set[int]) -> Fields:
-        name: str | None = asked["name"]
-        if asked["topic_id"] != ZERO_UUID:
-            name = self._calls.topic_of(asked["topic_id"].hex())
-            if name is None:
-                return {
-                    "error_code": UNKNOWN_TOPIC_ID,
-                    "name": None,
-                    "topic_id": asked["topic_id"],
-                }
+        name = self._name(asked)
+        if name is None and asked["topic_id"] != ZERO_UUID:
+            return {"error_code": UNKNOWN_TOPIC_ID, "name": None, "topic_id": asked["topic_id"]}
         found = self._calls.find_topic(name) if name else None
         if found is None:
             code = refused.get(name or "", UNKNOWN_TOPIC_OR_PARTITION)
