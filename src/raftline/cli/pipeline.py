@@ -77,7 +77,7 @@ def sql(
     }
     if not query.strip():
         raise InvalidArgument("the query is empty", "for example: select * from orders limit 5")
-    with pipeline_job(context, "sql", servers, master, conf) as job:
+    with pipeline_job(context, "sql", servers, master, conf, in_steps=False) as job:
         from raftline.pipeline import sql as module
 
         result = module.run(

@@ -25,7 +25,13 @@ Conf = Annotated[
 
 @contextmanager
 def pipeline_job(
-    context: typer.Context, name: str, servers: str, master: str, conf: list[str] | None
+    context: typer.Context,
+    name: str,
+    servers: str,
+    master: str,
+    conf: list[str] | None,
+    *,
+    in_steps: bool = True,
 ) -> Generator["Job"]:
     """Run a job: what it opens is closed, and Spark's errors are told in a sentence."""
     from raftline.pipeline.job import Job
@@ -37,6 +43,7 @@ def pipeline_job(
         master=master,
         conf=words.pairs(conf, "--conf"),
         as_json=session.json,
+        in_steps=in_steps,
     )
     with job:
         yield job

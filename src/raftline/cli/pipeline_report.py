@@ -42,7 +42,7 @@ def report(
         "from_ms": words.moment_ms(from_time, "--from-time"),
         "to_ms": words.moment_ms(to_time, "--to-time"),
     }
-    with pipeline_job(context, "report", servers, master, conf) as job:
+    with pipeline_job(context, "report", servers, master, conf, in_steps=False) as job:
         from raftline.pipeline import report as module
 
         data = module.run(job, topics=topics, archive=archive, html=html, parquet=parquet, **window)

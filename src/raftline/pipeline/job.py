@@ -32,6 +32,7 @@ class Job:
         "_session",
         "as_json",
         "conf",
+        "in_steps",
         "is_stopping",
         "master",
         "name",
@@ -46,12 +47,14 @@ class Job:
         master: str = LOCAL,
         conf: Mapping[str, str] | None = None,
         as_json: bool = True,
+        in_steps: bool = True,
     ) -> None:
         self.name = name
         self.servers = servers
         self.master = master
         self.conf = dict(conf or {})
         self.as_json = as_json  # programs read it: no bars, no notes
+        self.in_steps = in_steps  # it looks at is_stopping; else Ctrl-C ends it at once
         self.is_stopping = False
         self._session: SparkSession | None = None
         self._is_ours = False
@@ -113,7 +116,7 @@ class Job:
         return {number: signal.signal(number, self._asked) for number in SIGNALS}
 
     def _asked(self, number: int, _frame: FrameType | None) -> None:
-        if self.is_stopping:
+        if self.is_stopping or not self.in_steps:
             raise KeyboardInterrupt
         self.is_stopping = True
         self.note("stopping after what is at hand; again to stop at once")

@@ -78,9 +78,9 @@ def choose(
     else:
         table = tables.letters(letters, source=topic, raw=True)
     view = desk.view(letters, table)
-    chosen = desk.resolve(
-        f"select *, {', '.join(_changes(transform))} from {view} where ({where or 'true'})"
-    )
+    # Spark reads "where (name)" as an alias with a column, so a word stands between.
+    changes = ", ".join(_changes(transform))
+    chosen = desk.resolve(f"select *, {changes} from {view} where true and ({where or 'true'})")
     chosen = chosen.where(f.col("state") == STATE)
     for part in transform:
         chosen = chosen.withColumn(f"_new_{part}", _coded(chosen, part))

