@@ -9,35 +9,39 @@ becomes a reject, and so does the next lease of a task whose last lease ran out.
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
-from raftline.gateways.fan import Call, Fan
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.deliveries import delay_of, duration_ms
+from raftline.gateways.http.dialects.task_bodies import (
+    LeaseBody,
+    NewTask,
+    NewTaskForm,
+    SettleBody,
+    SettledTask,
+    TaskList,
+    TaskStats,
+)
+from raftline.gateways.http.dialects.task_looks import TaskLooks
 from raftline.gateways.http.dialects.tasks import (
     DEAD,
     DONE,
     LEASED,
     PARTITION,
     PENDING,
-    STATUSES,
     State,
     Task,
-    add_story,
     retries_of,
     task_of,
 )
-from raftline.gateways.http.fields import Int
 from raftline.gateways.http.items import NewItem
 from raftline.gateways.http.messages import MessageRoutes
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
-from raftline.gateways.message_ids import parse_any_id
 from raftline.gateways.ports import Calls
 from raftline.gateways.publication import Result
 from raftline.machines.delivery.commands import ACK, EXTEND, NACK, REJECT, Settle
-from raftline.model.calls import ReadReply, Received, Settled
+from raftline.model.calls import Received, Settled
 from raftline.model.errors import (
     InvalidArgument,
     LeaseLost,
@@ -53,7 +57,7 @@ from raftline.model.limits import (
     WAIT_MS_MAX,
 )
 from raftline.model.message import Message
-from raftline.model.records import open_batch, open_batches
+from raftline.model.records import open_batches
 from raftline.model.tasks import (
     TASK_GROUP,
     TASK_KEY_HEADER,
@@ -64,91 +68,19 @@ from raftline.model.tasks import (
     TASK_TYPE_HEADER,
 )
 
-LIST_DEFAULT, LIST_MAX = 50, 500
 BURIALS_MAX = 100  # tasks without attempts left that one lease may come across
 EXAMPLE = '{"type": "email", "payload": {"to": "user@example.com"}}'
 TAG = "dqueue"
 
 
-class NewTask(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be done."""
-
-    type: str
-    payload: msgspec.Raw | UnsetType = UNSET
-    priority: Int | str | None = None
-    max_retries: Int | None = None
-    idempotency_key: str | None = None
-    delay: str | Int | None = None
-    run_at: str | Int | None = None
-
-
-class LeaseBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Who wants a task."""
-
-    worker_id: str
-    wait: str | Int = 0  # long poll
-    lease: str | Int = 0  # 0: the topic's own
-
-
-class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Who is done with a task, and how it went."""
-
-    worker_id: str
-    reason: str = ""
-    delay: str | Int | None = None  # nack: instead of the backoff
-    lease: str | Int | None = None  # extend
-
-
-class NewTaskForm(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be done; the payload is any JSON."""
-
-    type: str
-    payload: Any = None
-    priority: Int | str | None = None
-    max_retries: Int | None = None
-    idempotency_key: str | None = None
-    delay: str | Int | None = None
-    run_at: str | Int | None = None
-
-
-class SettledTask(msgspec.Struct):
-    """What became of it."""
-
-    id: str
-    status: str
-    attempts: int
-
-
-class TaskList(msgspec.Struct):
-    """A page of tasks; ``next`` is the ``after`` of the next one."""
-
-    tasks: list[Task]
-    next: str | None
-
-
-class TaskStats(msgspec.Struct):
-    """How many tasks there are of each kind; ``delayed`` are pending and not due."""
-
-    pending: int
-    leased: int
-    done: int
-    dead: int
-    delayed: int
-    total: int
-    topics: int
-    nodes: int
-    uptime_ms: int
-
-
-class DqueueRoutes:
+class DqueueRoutes(TaskLooks):
     """The routes under ``/tasks``."""
 
-    __slots__ = ("_calls", "_messages", "_retries")
+    __slots__ = ("_messages",)
 
     def __init__(self, calls: Calls, messages: MessageRoutes, *, max_retries: int) -> None:
-        self._calls = calls
+        super().__init__(calls, max_retries)
         self._messages = messages
-        self._retries = max_retries
 
     def add_to(self, router: Router) -> None:
         """Add the routes."""
@@ -216,9 +148,6 @@ class DqueueRoutes:
             deliver_at=body.run_at,
             dedup_key=body.idempotency_key or None,
         )
-
-    def _has_topic(self) -> bool:
-        return any(row.name == TASK_TOPIC for row in self._calls.catalog().topics)
 
     # ------------------------------------------------------------------ lease
 
@@ -379,239 +308,6 @@ class DqueueRoutes:
         self._calls.settle(
             TASK_TOPIC, PARTITION, [settle], request.timeout_ms, exchange.then(answer)
         )
-
-    # ------------------------------------------------------------------ looking
-
-    def show(self, exchange: Exchange, request: Request) -> None:
-        """Show a task: what is to be done, how far it got."""
-        self._show(exchange, request, request.params["id"], 200)
-
-    def _show(self, exchange: Exchange, request: Request, name: str, status: int) -> None:
-        def found(state: State) -> None:
-            offset = int(state["offset"])
-
-            def read(message: Message) -> None:
-                task = task_of(message, state, self._retries, name)
-                if task.status not in (DONE, DEAD):
-                    exchange.json(task, status)
-                    return
-                told = exchange.then(lambda a: exchange.json(add_story(task, a["events"]), status))
-                self._ask(request, "trace.show", {"offset": offset}, told)
-
-            def waits(answer: dict[str, Any]) -> None:
-                if "batch" not in answer:
-                    raise UnknownMessage(name, "it is not kept")
-                (message,) = open_batch(answer["batch"])
-                exchange.json(task_of(message, state, self._retries, name), status)
-
-            if offset >= 0:
-                self._read(exchange, request, offset, read)
-            else:
-                number = {"number": state["number"]}
-                self._ask(request, "waiting.show", number, exchange.then(waits))
-
-        self._state(exchange, request, name, found)
-
-    def _state(
-        self, exchange: Exchange, request: Request, name: str, then: Callable[[State], None]
-    ) -> None:
-        """Find out what a task is to the workers; 404 if there is none."""
-        try:
-            topic, partition, offset, number = parse_any_id(name)
-        except InvalidArgument as error:
-            raise UnknownMessage(name[:100], "an id is what enqueue answered") from error
-        if (topic, partition) != (TASK_TOPIC, PARTITION) or not self._has_topic():
-            raise UnknownMessage(name[:100], "it is no task")
-        wanted = {"numbers": [number]} if number else {"offsets": [offset]}
-
-        def answer(reply: dict[str, Any]) -> None:
-            state = reply["rows"][0]
-            if state["state"] in ("unknown", "released"):
-                raise UnknownMessage(name, "it never was, or it is not kept any more")
-            then(state)
-
-        self._ask(request, "group.messages", {"group": TASK_GROUP, **wanted}, exchange.then(answer))
-
-    def _ask(
-        self, request: Request, name: str, asked: dict[str, Any], done: Callable[[Any], None]
-    ) -> None:
-        self._calls.ask(TASK_TOPIC, PARTITION, name, asked, request.timeout_ms, done)
-
-    def _read(
-        self, exchange: Exchange, request: Request, offset: int, then: Callable[[Message], None]
-    ) -> None:
-        def answer(reply: ReadReply) -> None:
-            for message in open_batches(reply.batches):
-                if message.offset == offset:
-                    then(message)
-                    return
-            raise UnknownMessage(request.params.get("id", TASK_TOPIC), "it is not kept any more")
-
-        self._reading(request, offset)(exchange.then(answer))
-
-    def _reading(self, request: Request, offset: int) -> Call:
-        return lambda take: self._calls.read(
-            TASK_TOPIC, PARTITION, offset, 1, 0, request.timeout_ms, take
-        )
-
-    def list(self, exchange: Exchange, request: Request) -> None:
-        """List tasks, oldest first; those that are delayed come last."""
-        status = request.query.get("status", "")
-        if status and status not in STATUSES:
-            raise InvalidArgument(f"no status {status[:40]!r}", "one of " + ", ".join(STATUSES))
-        limit = request.number("limit", LIST_DEFAULT, 1, LIST_MAX)
-        after = request.query.get("after", "")
-        if not self._has_topic():
-            exchange.json(TaskList([], None))
-        else:
-            TaskPage(self._calls, exchange, request, status, limit, self._retries).start(after)
-
-    def stats(self, exchange: Exchange, request: Request) -> None:
-        """Count tasks by status."""
-        if not self._has_topic():
-            exchange.json(self._stats({}, {}))
-            return
-        timeout_ms = request.timeout_ms
-
-        def asking(name: str) -> Call:
-            asked: dict[str, object] = {"group": TASK_GROUP}
-            return lambda take: self._calls.ask(
-                TASK_TOPIC, PARTITION, name, asked, timeout_ms, take
-            )
-
-        def answer(answers: list[Any]) -> None:
-            group, waiting, bounds = answers
-            if isinstance(waiting, RaftlineError) or isinstance(bounds, RaftlineError):
-                raise waiting if isinstance(waiting, RaftlineError) else bounds
-            if isinstance(group, RaftlineError):  # nobody leased anything yet
-                size = bounds["next_offset"] - bounds["log_start"]
-                group = {"fresh": size, **bounds}
-            exchange.json(self._stats(group, waiting))
-
-        Fan(
-            [asking("group.show"), asking("waiting.stats"), asking("group.messages")],
-            lambda answers: exchange.guard(answer, answers),
-        ).start()
-
-    def _stats(self, group: dict[str, Any], waiting: dict[str, Any]) -> TaskStats:
-        counts = {name: int(group.get(name, 0)) for name in ("fresh", "resting", "ready")}
-        leased, dead = int(group.get("leased", 0)), int(group.get("dead", 0))
-        dead += int(group.get("dying", 0))
-        total = int(group.get("next_offset", 0)) - int(group.get("log_start", 0))
-        delayed = int(waiting.get("waiting", 0))
-        pending, status = sum(counts.values()), self._calls.status()
-        return TaskStats(
-            pending + delayed,
-            leased,
-            max(0, total - pending - leased - dead),
-            dead,
-            delayed,
-            total + delayed,
-            len(self._calls.catalog().topics),
-            len(status.nodes),
-            status.uptime_ms,
-        )
-
-
-class TaskPage:
-    """One page of tasks: found by state, then read, then told."""
-
-    __slots__ = ("_calls", "_exchange", "_limit", "_request", "_retries", "_status")
-
-    def __init__(
-        self,
-        calls: Calls,
-        exchange: Exchange,
-        request: Request,
-        status: str,
-        limit: int,
-        retries: int,
-    ) -> None:
-        self._calls = calls
-        self._exchange = exchange
-        self._request = request
-        self._status = status
-        self._limit = limit
-        self._retries = retries
-
-    def start(self, after: str) -> None:
-        """Begin behind ``after``: an offset, or what stands in the list of delayed tasks."""
-        if after.startswith("w"):
-            parts = after[1:].split(".")
-            if len(parts) != 2 or not all(p.isascii() and p.isdigit() for p in parts):
-                raise InvalidArgument(f"after={after[:40]!r} is no place", "use next of a page")
-            self._list_delayed([], [int(parts[0]), int(parts[1])])
-            return
-        if after and not (after.isascii() and after.isdigit() and len(after) < 19):
-            raise InvalidArgument(f"after={after[:40]!r} is no place", "use next of a page")
-        self._search(int(after) if after else -1)
-
-    def _search(self, after: int) -> None:
-        asked = {"limit": self._limit, "after": after}
-        self._ask("trace.search", asked, lambda found: self._states(after, found))
-
-    def _states(self, after: int, found: dict[str, Any]) -> None:
-        offsets = [row["offset"] for row in found["messages"]]
-        last = int(found["after"])
-        asked = {"group": TASK_GROUP, "offsets": offsets}
-        self._ask("group.messages", asked, lambda told: self._read(told["rows"], last))
-
-    def _read(self, states: list[State], last: int) -> None:
-        reads: list[Call] = [self._reading(state["offset"]) for state in states]
-        Fan(reads, lambda got: self._exchange.guard(self._took, states, got, last)).start()
-
-    def _took(self, states: list[State], got: list[Any], last: int) -> None:
-        tasks: list[Task] = []
-        for state, reply in zip(states, got, strict=True):
-            if isinstance(reply, RaftlineError):
-                continue  # retention took it meanwhile
-            messages = open_batches(reply.batches)
-            message = next((m for m in messages if m.offset == state["offset"]), None)
-            if message is not None:
-                tasks.append(task_of(message, state, self._retries))
-        tasks = [task for task in tasks if self._status in ("", task.status)]
-        if last >= 0:
-            self._exchange.json(TaskList(tasks, str(last)))
-        elif self._status in ("", PENDING) and len(tasks) < self._limit:
-            self._list_delayed(tasks, None)
-        else:
-            self._exchange.json(TaskList(tasks, None))
-
-    def _list_delayed(self, tasks: list[Task], after: list[int] | None) -> None:
-        asked = {"limit": self._limit, "after": after}
-
-        def found(reply: dict[str, Any]) -> None:
-            rows = reply["rows"]
-            shows = [self._showing(number) for _, number, _ in rows]
-            full = len(rows) == self._limit
-            last = f"w{rows[-1][0]}.{rows[-1][1]}" if full else None
-            Fan(shows, lambda got: self._exchange.guard(self._told, tasks, rows, got, last)).start()
-
-        self._ask("waiting.list", asked, found)
-
-    def _told(self, tasks: list[Task], rows: list[Any], got: list[Any], last: str | None) -> None:
-        for (_, number, priority), shown in zip(rows, got, strict=True):
-            if isinstance(shown, RaftlineError) or "batch" not in shown:
-                continue  # released meanwhile
-            (message,) = open_batch(shown["batch"])
-            state: State = {"state": "waiting", "attempts": 0, "number": number}
-            tasks.append(task_of(message, {**state, "priority": priority}, self._retries))
-        self._exchange.json(TaskList(tasks, last))
-
-    def _showing(self, number: int) -> Call:
-        asked: dict[str, object] = {"number": number}
-        timeout_ms = self._request.timeout_ms
-        return lambda take: self._calls.ask(
-            TASK_TOPIC, PARTITION, "waiting.show", asked, timeout_ms, take
-        )
-
-    def _reading(self, offset: int) -> Call:
-        timeout_ms = self._request.timeout_ms
-        return lambda take: self._calls.read(TASK_TOPIC, PARTITION, offset, 1, 0, timeout_ms, take)
-
-    def _ask(self, name: str, asked: dict[str, Any], then: Callable[[Any], None]) -> None:
-        done = self._exchange.then(then)
-        self._calls.ask(TASK_TOPIC, PARTITION, name, asked, self._request.timeout_ms, done)
 
 
 def _check_worker(worker: str) -> None:
