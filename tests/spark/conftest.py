@@ -15,6 +15,7 @@ from tests.cluster.rig import Rig
 from tests.spark import faulty
 
 ROOT = Path(__file__).parents[2]
+TEST_S_MAX = 600
 SESSION = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -25,6 +26,13 @@ SESSION = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.log.level": "ERROR",
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests time: the first one that uses Spark waits for the session as well."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TEST_S_MAX))
 
 
 @pytest.fixture(scope="session")
