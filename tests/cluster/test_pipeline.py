@@ -106,7 +106,7 @@ def test_one_node_serves_jobs(make_rig: MakeRig) -> None:
 def test_leaders_die_between_stage_and_publish(make_rig: MakeRig) -> None:
     rig = make_rig()
     create(rig)
-    job = fenced(rig, 30.0)
+    job = fenced(rig, 60.0)
     wanted: list[str] = []
     for batch in range(3):
         texts = [f"b{batch}t{task}c{chunk}" for task in range(2) for chunk in range(3)]
@@ -130,7 +130,7 @@ def test_a_leader_dies_while_a_large_batch_is_published(make_rig: MakeRig) -> No
     """The batch is larger than an entry: whoever leads goes on with the next piece."""
     rig = make_rig()
     create(rig)
-    job, chunks = fenced(rig, 40.0), 24
+    job, chunks = fenced(rig, 60.0), 24
     for chunk in range(chunks):
         rows = [(None, f"{chunk:03}-{at:03}-".encode() * 90, (), 1_000) for at in range(1_000)]
         job.stage(TOPIC, 0, QUERY, 0, 0, 0, chunk, seal_batch(rows))
@@ -146,7 +146,7 @@ def test_a_leader_dies_while_a_large_batch_is_published(make_rig: MakeRig) -> No
 def test_leaders_die_during_a_lease(make_rig: MakeRig) -> None:
     rig = make_rig()
     create(rig)
-    job = fenced(rig, 30.0)
+    job = fenced(rig, 60.0)
     publish(job, 0, *[f"m{at}" for at in range(60)])
     seen: list[int] = []
     for n in range(3):
