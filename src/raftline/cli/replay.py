@@ -88,20 +88,24 @@ def _gap_teller(session: "Session", topic: str, partition: int) -> Callable[[int
 
 
 def _messages(batch: Any) -> Iterator[Replayed]:
-    for row in batch.to_pylist():
+    from raftline.archive.writer import times_of
+
+    names = ("topic", "partition", "offset", "key", "value", "headers")
+    columns: list[list[Any]] = [batch.column(name).to_pylist() for name in names]
+    for *cells, time_ms in zip(*columns, times_of(batch).tolist(), strict=True):
+        topic, partition, offset, key, value, found = cells
         headers: Row = {}
         coded: Row = {}
-        for header in row["headers"] or ():
+        for header in found or ():
             _put_header(headers, coded, header["key"], header["value"])
-        topic, partition, offset = row["topic"], row["partition"], row["offset"]
         message = Message(
             topic=topic,
             partition=partition,
             offset=offset,
-            timestamp_ms=round(row["timestamp"].timestamp() * 1000),
+            timestamp_ms=time_ms,
             id=_id(headers, topic, partition, offset),
-            key=row["key"],
-            value=row["value"],
+            key=key,
+            value=value,
             headers=headers,
         )
         yield Replayed(message, {"headers_base64": coded} if coded else {})
