@@ -117,6 +117,40 @@ def test_requests_in_flight_are_answered_in_order(
     assert [row["base_offset"] for row in rows] == list(range(40))
 
 
+def test_bytes_in_flight_are_never_mixed_up(one: Rig, make_topic: MakeTopic) -> None:
+    """Many connections, many requests of many sizes in flight: each is stored as it was sent."""
+    topic = make_topic(one, partitions=4)
+    sizes = [30, 5_000, 17_000, 40_000, 5_100, 100, 33_000, 70_000, 4_500, 300_000, 20]
+
+    def send(partition: int) -> None:
+        letter = chr(97 + partition)
+        with Wire(one.node("node-1").kafka) as wire:
+            for turn in range(6):
+                data = [batch(f"{turn} {n} " + letter * size) for n, size in enumerate(sizes)]
+                numbers = [
+                    wire.send(schema.PRODUCE, 9, produce(topic, {partition: one_batch}))
+                    for one_batch in data
+                ]
+                for number in numbers:
+                    row = wire.reply(schema.PRODUCE, 9, number)["topics"][0]["partitions"][0]
+                    assert row["error_code"] == 0
+
+    threads = [threading.Thread(target=send, args=(partition,)) for partition in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    bounds = {"max_bytes": 1 << 26, "partition_bytes": 1 << 26}
+    with Wire(one.node("node-1").kafka) as wire:
+        for partition in range(4):
+            letter = chr(97 + partition)
+            answer = wire.ask(schema.FETCH, 11, fetch(topic, {partition: 0}, **bounds))
+            found = values(answer["topics"][0]["partitions"][0]["records"])
+            assert found == [
+                f"{turn} {n} " + letter * size for turn in range(6) for n, size in enumerate(sizes)
+            ]
+
+
 def test_a_fetch_waits_for_messages_and_no_longer(
     one: Rig, wire: Wire, make_topic: MakeTopic
 ) -> None:

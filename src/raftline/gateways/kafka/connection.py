@@ -12,8 +12,8 @@ Invariants
     N3  After bytes that cannot be trusted nothing more is read, and the connection is closed: the
         protocol has no way to say more.
     N4  An exchange is answered once; an answer after the client left is dropped.
-    N5  A buffer that was lent (``lend``) is never written to by the connection again: who borrowed
-        it gives it back to the pool.
+    N5  A buffer is lent (``lend``) to one borrower at most, and then never written to by the
+        connection again: who borrowed it gives it back to the pool.
 
 Costs
     A large frame is read in place, into a pooled buffer of its own, and lent to who keeps its
@@ -368,9 +368,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
         exchange = Exchange(self, handler, 0, correlation, EXCHANGE_BYTES)
         call({}, version, exchange, exchange.send)
 
-    def lend(self, buffer: bytearray) -> bool:
-        """Lend the buffer of the frame that is being served, if it is our own. N5."""
-        if buffer is not self._own:
+    def lend(self, buffer: bytearray, stop: int) -> bool:
+        """Lend the buffer of the frame that ends at ``stop``, to one borrower. N5.
+
+        Only our own buffer, and only if nothing comes behind that frame: what is before it was
+        served, and copied.
+        """
+        if buffer is not self._own or self._lent or stop != self._end:
             return False
         self._lent = True
         return True

@@ -82,9 +82,9 @@ class ProduceExchange(Exchange):
         self._left = 1  # the request itself, until it is read
         self._buffer: bytearray | None = None
 
-    def keep(self, buffer: bytearray) -> bool:
+    def keep(self, buffer: bytearray, stop: int) -> bool:
         """Keep the buffer that the request is in until all is answered, if we may."""
-        if self._buffer is None and self._connection.lend(buffer):
+        if self._buffer is None and self._connection.lend(buffer, stop):
             self._buffer = buffer
         return self._buffer is not None
 
@@ -157,9 +157,9 @@ class OneProduce(Exchange):
         self._known = known
         self._buffer = None
 
-    def keep(self, buffer: bytearray) -> bool:
+    def keep(self, buffer: bytearray, stop: int) -> bool:
         """Keep the buffer that the request is in until it is answered, if we may."""
-        if self._connection.lend(buffer):
+        if self._connection.lend(buffer, stop):
             self._buffer = buffer
             return True
         return False
@@ -325,7 +325,7 @@ class ProduceApi:
         if isinstance(led, RaftlineError):
             exchange.done(led)
             return True
-        keeps = end - at >= KEEP_BYTES_MIN and exchange.keep(buffer)
+        keeps = end - at >= KEEP_BYTES_MIN and exchange.keep(buffer, stop)
         batch = view[at:end] if keeps else bytes(view[at:end])
         self._store(led, known.partition, batch, known.timeout_ms, exchange.done)
         return True
@@ -403,7 +403,9 @@ class ProduceApi:
                 end = at + max(0, size)
                 if end > stop:
                     raise Malformed(f"a batch of {size} bytes, {stop - at} are left")
-                self._append(exchange, topic, partition, buffer, view, at, end, timeout_ms, problem)
+                self._append(
+                    exchange, topic, partition, buffer, view, at, end, stop, timeout_ms, problem
+                )
                 at = end
             exchange.names.append((raw, len(exchange.rows)))
         return number_end
@@ -438,7 +440,9 @@ class ProduceApi:
                 end = at + max(0, size - 1)
                 if end >= stop:
                     raise Malformed(f"a batch of {size - 1} bytes, {stop - at} are left")
-                self._append(exchange, topic, partition, buffer, view, at, end, timeout_ms, problem)
+                self._append(
+                    exchange, topic, partition, buffer, view, at, end, stop, timeout_ms, problem
+                )
                 at = skip_tags(buffer, end)
             at = skip_tags(buffer, at)
             exchange.names.append((raw, len(exchange.rows)))
@@ -453,6 +457,7 @@ class ProduceApi:
         view: memoryview,
         at: int,
         end: int,
+        stop: int,
         timeout_ms: int,
         problem: int,
     ) -> None:
@@ -467,7 +472,7 @@ class ProduceApi:
         if isinstance(led, RaftlineError):
             take(led)
             return
-        keeps = size >= KEEP_BYTES_MIN and exchange.keep(buffer)
+        keeps = size >= KEEP_BYTES_MIN and exchange.keep(buffer, stop)
         batch = view[at:end] if keeps else bytes(view[at:end])
         self._store(led, partition, batch, timeout_ms, take)
 
