@@ -8,7 +8,8 @@ from typing import Any
 import uvloop
 
 from raftline.gateways.kafka.codec import decoder
-from raftline.gateways.kafka.dispatch import Table
+from raftline.gateways.kafka.connection import Exchange, KafkaConnection
+from raftline.gateways.kafka.dispatch import Handler, Table
 from raftline.gateways.kafka.metadata import MetadataApi
 from raftline.gateways.kafka.schema import API_VERSIONS
 from raftline.gateways.kafka.server import KafkaServer
@@ -19,7 +20,9 @@ from tests.unit.transport.free_port import bind_free
 Scenario = Callable[[KafkaServer, tuple[str, int]], Awaitable[None]]
 
 
-def run(scenario: Scenario, **bounds: int) -> list[tuple[str, dict[str, Any]]]:
+def run(
+    scenario: Scenario, raw: dict[int, Any] | None = None, **bounds: int
+) -> list[tuple[str, dict[str, Any]]]:
     """Run a scenario with a server that knows ApiVersions; return what was logged."""
     logged: list[tuple[str, dict[str, Any]]] = []
 
@@ -32,7 +35,7 @@ def run(scenario: Scenario, **bounds: int) -> list[tuple[str, dict[str, Any]]]:
         api = MetadataApi(LoopClock(loop), None, auto_create=False)  # type: ignore[arg-type]
         api.add_to(table)
         limits = {"connections_max": 3, "frame_bytes_max": 1 << 20, "inflight_bytes_max": 1 << 16}
-        server = KafkaServer(loop, table, {}, log, GatewayCounts(), **{**limits, **bounds})
+        server = KafkaServer(loop, table, raw or {}, log, GatewayCounts(), **{**limits, **bounds})
         listener = bind_free()
         await server.start(listener)
         try:
@@ -180,3 +183,34 @@ def test_who_does_not_read_is_not_read_and_then_dropped() -> None:
         assert reader is not None
 
     run(scenario)
+
+
+def test_a_lent_buffer_has_one_borrower_and_is_left_alone() -> None:
+    lent: list[tuple[bytearray, bytes]] = []
+    served: list[int] = []
+
+    def borrow(
+        connection: KafkaConnection, handler: Handler, version: int, correlation: int,
+        buffer: bytearray, view: memoryview, at: int, stop: int,
+    ) -> None:  # fmt: skip
+        served.append(correlation)
+        if connection.lend(buffer, stop):
+            lent.append((buffer, bytes(buffer)))
+        Exchange(connection, handler, version, correlation, 0).send({})
+
+    async def scenario(_server: KafkaServer, address: tuple[str, int]) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        sizes = [6_000, 7_000, 30_000, 5_000, 5_000, 20_000, 300] * 6
+        data = b"".join(request(n, padding=size) for n, size in enumerate(sizes))
+        for step in (5_500, 9_000, 21_000, 64_000):
+            for at in range(0, len(data), step):
+                writer.write(data[at : at + step])
+                await writer.drain()
+                await asyncio.sleep(0.001)
+            assert [await reply(reader) for _ in sizes] == list(range(len(sizes)))
+        writer.close()
+
+    assert run(scenario, {API_VERSIONS.key: borrow}) == []
+    assert lent, "some frames came in pieces"
+    assert len({id(buffer) for buffer, _ in lent}) == len(lent)
+    assert all(bytes(buffer) == before for buffer, before in lent)
