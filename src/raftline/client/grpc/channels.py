@@ -11,6 +11,7 @@ Rules
 """
 
 import asyncio
+import contextlib
 import re
 from collections import deque
 from collections.abc import Callable
@@ -33,7 +34,7 @@ OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),  # a client's connections are its own
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one may take to connect
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -52,7 +53,7 @@ class Channels:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._channels: dict[str, Any] = {}
-        self._calls: dict[int, tuple[str, Any]] = {}  # under way: way and call
+        self._calls: dict[int, tuple[str, Any, Done]] = {}  # under way: way, call, who hears
         self._busy: set[_Place] = set()
         self._waiting: dict[_Place, deque[_Waiting]] = {}  # H1
         self._is_closed = False
@@ -74,14 +75,18 @@ class Channels:
 
     def hang_up(self, way: str) -> None:
         """End the calls of a way (ports.Network)."""
-        for name, call in list(self._calls.values()):
+        for name, call, _ in list(self._calls.values()):
             if name == way:
                 call.cancel()
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Hang up on everybody, and tell who waits."""
         self._is_closed = True
+        calls, self._calls = self._calls, {}
         waiting, self._waiting = self._waiting, {}
+        for _, call, done in calls.values():
+            call.cancel()
+            done(Lost("the client is closed", is_sent=True))
         for rows in waiting.values():
             for *_, done in rows:
                 done(Lost("the client is closed", is_sent=False))
@@ -131,20 +136,23 @@ class Channels:
         under_way = call.future(
             remote.request, timeout=left_s, metadata=((TIMEOUT_KEY, str(limit_ms)),)
         )
-        self._calls[id(under_way)] = (ask.way, under_way)
-        under_way.add_done_callback(self._on_loop(lambda ended: self._ended(ended, remote, done)))
+        self._calls[id(under_way)] = (ask.way, under_way, done)
+        under_way.add_done_callback(self._on_loop(lambda ended: self._ended(ended, remote)))
 
     def _on_loop(self, tell: Callable[[Any], None]) -> Callable[[Any], None]:
         """Have a thread of the library pass its news on to the loop."""
 
         def passing(ended: Any) -> None:
-            if not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # the loop is gone: so is who waited
                 self._loop.call_soon_threadsafe(tell, ended)
 
         return passing
 
-    def _ended(self, ended: Any, remote: Remote, done: Done) -> None:
-        self._calls.pop(id(ended), None)
+    def _ended(self, ended: Any, remote: Remote) -> None:
+        known = self._calls.pop(id(ended), None)
+        if known is None:
+            return  # closed meanwhile
+        done = known[2]
         code = ended.code()
         if code is not grpc.StatusCode.OK:
             done(_failure(ended, code))
