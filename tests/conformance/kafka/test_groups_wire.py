@@ -5,7 +5,7 @@ import pytest
 from raftline.chaos.rig import Rig
 from raftline.gateways.kafka import schema_groups as schema
 from tests.conformance.kafka.conftest import MakeTopic, kafka_of
-from tests.conformance.kafka.members import group_name
+from tests.conformance.kafka.members import fill, group_name
 from tests.conformance.kafka.wire import Wire
 
 REBALANCING, ILLEGAL_GENERATION, UNKNOWN_MEMBER, MEMBER_ID_REQUIRED = 27, 22, 25, 79
@@ -139,6 +139,25 @@ def test_what_cannot_be_is_refused_by_its_code(one: Rig) -> None:
         assert "transactions" in other["error_message"]
         simple = {"group": group, "generation": -1, "member": "", "topics": []}
         assert wire.ask(schema.OFFSET_COMMIT, 8, simple)["topics"] == []
+
+
+def test_a_commit_may_name_an_end_of_the_log(three: Rig, make_topic: MakeTopic) -> None:
+    topic, group = make_topic(three, 2), group_name()
+    fill(kafka_of(three), topic, [f"m{i}" for i in range(10)], 2)
+    rows = [
+        {"partition": 0, "offset": -2, "metadata": None},
+        {"partition": 1, "offset": -1, "metadata": "end"},
+    ]
+    with Wire(coordinator(three, group)) as wire:
+        simple = {"group": group, "topics": [{"name": topic, "partitions": rows}]}
+        committed = wire.ask(schema.OFFSET_COMMIT, 5, simple)
+        assert [row["error_code"] for row in committed["topics"][0]["partitions"]] == [0, 0]
+        answer = wire.ask(schema.OFFSET_FETCH, 7, {"group": group, "topics": None})
+        found = [(r["offset"], r["metadata"]) for r in answer["topics"][0]["partitions"]]
+        assert found == [(0, ""), (5, "end")]
+        rows[0]["offset"] = -3
+        committed = wire.ask(schema.OFFSET_COMMIT, 5, simple)
+        assert [row["error_code"] for row in committed["topics"][0]["partitions"]] == [42, 0]
 
 
 def test_cursors_are_dropped_unless_members_read_them(one: Rig, make_topic: MakeTopic) -> None:

@@ -1,13 +1,20 @@
 """Cursors of groups: OffsetCommit, OffsetFetch, OffsetDelete. With members and without."""
 
+from collections.abc import Callable
 from typing import Any
 
 from raftline.gateways.fan import Call, Fan
 from raftline.gateways.kafka import groups_errors as ge
 from raftline.gateways.kafka import schema_groups as schema
 from raftline.gateways.kafka.dispatch import Context, Reply, Table
-from raftline.gateways.kafka.errors import INVALID_REQUEST, NONE, UNKNOWN_TOPIC_OR_PARTITION
+from raftline.gateways.kafka.errors import (
+    INVALID_REQUEST,
+    NONE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    partition_code,
+)
 from raftline.gateways.kafka.ports import KafkaCalls
+from raftline.gateways.places import Places as PlacesAsked
 from raftline.model.errors import InvalidArgument, RaftlineError, UnknownGroup
 from raftline.model.groups import (
     CommitCursors,
@@ -23,6 +30,7 @@ from raftline.model.limits import CURSOR_TEXT_CHARS_MAX, OFFSET_MAX, TIMEOUT_MS_
 from raftline.model.names import check_group_name
 
 MANY_GROUPS = 8  # the first version of OffsetFetch for several groups
+EARLIEST = -2  # ends of the log by name; -1 is the latest
 GROUP_CODE = 2  # in which an error is said once, not for every partition
 
 Fields = dict[str, Any]
@@ -63,13 +71,10 @@ class CursorsApi:
                 codes.update({(topic, p): ge.ILLEGAL_GENERATION for p in partitions})
             answer(NONE)
 
-        if not _is_name(request["group"]):
-            answer(ge.INVALID_GROUP_ID)
-        elif request["generation"] >= 0 and not request["member"]:
-            answer(ge.UNKNOWN_MEMBER_ID)
-        elif not offsets:
-            answer(NONE)
-        else:
+        def looked() -> None:
+            if not offsets:
+                answer(NONE)
+                return
             wish = CommitCursors(
                 request["group"],
                 request["member"],
@@ -78,6 +83,13 @@ class CursorsApi:
                 request["instance"] or "",
             )
             self._calls.group_here(wish, TIMEOUT_MS_DEFAULT, context.guarded(committed))
+
+        if not _is_name(request["group"]):
+            answer(ge.INVALID_GROUP_ID)
+        elif request["generation"] >= 0 and not request["member"]:
+            answer(ge.UNKNOWN_MEMBER_ID)
+        else:
+            self._look_up(offsets, codes, context, looked)
 
     def _offsets(self, topics: list[Fields], codes: Codes) -> Offsets:
         offsets: Offsets = {}
@@ -91,12 +103,40 @@ class CursorsApi:
                     codes[place] = UNKNOWN_TOPIC_OR_PARTITION
                 elif len(text) > CURSOR_TEXT_CHARS_MAX:
                     codes[place] = ge.OFFSET_METADATA_TOO_LARGE
-                elif not 0 <= row["offset"] <= OFFSET_MAX:
+                elif not EARLIEST <= row["offset"] <= OFFSET_MAX:
                     codes[place] = INVALID_REQUEST
                 else:
                     cursor = Offset(row["offset"], text, row["leader_epoch"])
                     offsets.setdefault(topic["name"], {})[row["partition"]] = cursor
         return offsets
+
+    def _look_up(
+        self, offsets: Offsets, codes: Codes, context: Context, then: Callable[[], None]
+    ) -> None:
+        """Put numbers for the names of the ends of the log, which some clients commit."""
+        named = [
+            (topic, partition, cursor)
+            for topic, rows in offsets.items()
+            for partition, cursor in rows.items()
+            if cursor.offset < 0
+        ]
+
+        def looked(answers: list[Any]) -> None:
+            for (topic, partition, cursor), found in zip(named, answers, strict=True):
+                if isinstance(found, RaftlineError):
+                    codes[(topic, partition)] = partition_code(found)
+                    del offsets[topic][partition]
+                else:
+                    is_first = cursor.offset == EARLIEST and found.offset >= 0
+                    offset = found.offset if is_first else found.commit_end
+                    offsets[topic][partition] = Offset(offset, cursor.metadata, cursor.term)
+            for topic in [name for name, rows in offsets.items() if not rows]:
+                del offsets[topic]
+            then()
+
+        places = PlacesAsked(self._calls)
+        calls = [places.looking((topic, p), 0, TIMEOUT_MS_DEFAULT) for topic, p, _ in named]
+        Fan(calls, context.guarded(looked)).start()
 
     # -- fetch
 
