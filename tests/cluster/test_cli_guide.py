@@ -58,7 +58,12 @@ def type_in(rig: Rig, commands: list[tuple[str, int]], folder: Path) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("page", "least"),
-    [("docs/guides/command-line.md", 40), ("README.md", 5), ("docs/coming-from/sqs.md", 7)],
+    [
+        ("docs/guides/command-line.md", 40),
+        ("README.md", 5),
+        ("docs/coming-from/sqs.md", 7),
+        ("docs/coming-from/kafka.md", 4),
+    ],
 )
 def test_a_page_can_be_typed_from_top_to_bottom(
     rig: Rig, tmp_path: Path, page: str, least: int

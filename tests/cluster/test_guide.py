@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.conftest import MakeRig
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -15,12 +15,14 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
     ("page", "blocks_min", "expected"),
     [
         (
-            "guides/python.md",
+            "docs/guides/python.md",
             8,
             ("orders.", "one book", "dear reader", "dear user@example.com", "done 1"),
         ),
-        ("coming-from/sqs.md", 1, ("sending a parcel",)),
-        ("coming-from/celery.md", 1, ("done after 2 tries",)),
+        ("docs/coming-from/sqs.md", 1, ("sending a parcel",)),
+        ("docs/coming-from/celery.md", 1, ("done after 2 tries",)),
+        ("docs/coming-from/kafka.md", 2, ("kafka read b'a click'", "worked on a click")),
+        ("README.md", 1, ("one book",)),
     ],
 )
 def test_the_examples_of_a_page_run(
@@ -31,7 +33,7 @@ def test_the_examples_of_a_page_run(
     expected: tuple[str, ...],
 ) -> None:
     rig = make_rig(nodes=1)
-    text = (DOCS / page).read_text()
+    text = (ROOT / page).read_text()
     node = rig.node(rig.names[0])
     space: dict[str, object] = {"__name__": "guide"}
     blocks = list(BLOCK.finditer(text))
@@ -41,6 +43,7 @@ def test_the_examples_of_a_page_run(
         lines = "\n" * text.count("\n", 0, block.start(1))
         code = block[1].replace("http://127.0.0.1:8080", node.http)
         code = code.replace("grpc://127.0.0.1:9000", f"grpc://{node.grpc}")
+        code = code.replace("127.0.0.1:9092", node.kafka)
         exec(compile(lines + code, page, "exec"), space)
     said = capsys.readouterr().out
     for words in expected:
