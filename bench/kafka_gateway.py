@@ -38,7 +38,9 @@ def kafka(work: Path, *, quick: bool) -> list[Figure]:
 
 def measure(cluster: BenchCluster, section: str, *, quick: bool) -> list[Figure]:
     """Run every task on a cluster of ours."""
-    cluster.create(TOPIC, 1)
+    for name in (f"{TOPIC}-1k", TOPIC):
+        cluster.create(name, 1)
+        cluster.leader_of(name)
     leader = cluster.leader_of(TOPIC)
     pids = [node.pid for node in cluster.nodes]
     servers = ",".join(node.kafka for node in cluster.nodes)

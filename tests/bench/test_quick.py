@@ -31,6 +31,8 @@ SECTIONS = (
     "3 nodes, JSON, 10 x 100 B",
     "1 node, client",
     "3 nodes, client",
+    "Kafka, 1 node",
+    "Kafka, 3 nodes",
     "failover",
     "idle",
     "start",
