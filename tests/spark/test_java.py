@@ -12,7 +12,7 @@ import pytest
 import raftline
 from tests.spark.pipeline_traffic import fill
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 TOPIC = "jdk-orders"
 SCRIPT = Path(__file__).with_name("cluster_script.py")
 
