@@ -406,6 +406,28 @@ def test_stored_batches_and_settles_of_ranges() -> None:
     serve_sim(scenario)
 
 
+def test_one_ack_after_the_other_from_either_end_and_once_only() -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        await web.publish("a", "b", "c", "d", "e")
+        raw = await web.ask("POST", RECEIVE, {"count": 5}, {"Accept": BATCH})
+        term, sequence = map(int, raw.fields["raftline-lease"].split("."))
+
+        async def ack(start: int, end: int, **more: Any) -> Any:
+            rows = [["ack", term, sequence, 1, 0, [start, end]]]
+            return (await web.ok("POST", RANGES, {"settles": rows, **more}))["lost"]
+
+        for start, end in ((0, 1), (1, 2), (4, 5), (2, 3)):
+            assert await ack(start, end) == [[]]
+        assert await ack(1, 2) == [[1, 2]]
+        assert (await web.state())["floor"] == 3
+        assert await ack(2, 4, reason="thanks") == [[2, 3]]
+        state = await web.state()
+        assert (state["floor"], state["leased"]) == (5, 0)
+
+    serve_sim(scenario)
+
+
 # ---------------------------------------------------------------------- bodies that are wrong
 
 BAD_RECEIVES: list[tuple[Any, int, str]] = [
