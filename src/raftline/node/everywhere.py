@@ -1,4 +1,4 @@
-"""Changes of topics that every node knows before their caller hears of them.
+"""New and changed topics that every node knows before their caller hears of them.
 
 A follower learns of a commit with the next append, some milliseconds later. Who created a topic and
 went to another node with it would be told that there is none. So the asked node asks the others

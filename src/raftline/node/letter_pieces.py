@@ -18,9 +18,9 @@ from raftline.model.errors import (
     Damaged,
     Internal,
     OffsetOutOfRange,
-    OverLimit,
     RaftlineError,
     StorageFault,
+    TooLarge,
 )
 from raftline.model.intervals import IntervalSet
 from raftline.model.limits import MIB, PIECE_BYTES_MAX
@@ -212,11 +212,11 @@ def _seal(messages: list[NewMessage], first: Letter) -> bytes:
     """Seal a piece; a message of its own that is too large is compressed, or sent without value."""
     try:
         sealed = seal_batch(messages)
-    except OverLimit:  # the original's headers and ours together: taken from us
+    except TooLarge:  # the original's headers and ours together: taken from us
         sealed = seal_plain(messages, NO_PRODUCER)
     if len(sealed) <= PIECE_BYTES_MAX:
         return sealed
-    with suppress(OverLimit):
+    with suppress(TooLarge):
         sealed = seal_batch(messages, compression="gzip")
     if len(sealed) <= PIECE_BYTES_MAX:
         return sealed

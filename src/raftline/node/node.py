@@ -23,12 +23,9 @@ from raftline.model.errors import (
     NotLeader,
     RaftlineError,
     UnknownNode,
-    WrongCluster,
-    WrongDirectory,
 )
 from raftline.model.ids import (
     CATALOG_SHARD,
-    INCARNATION_BITS,
     NodeId,
     ReplicaId,
     ShardId,
@@ -51,6 +48,7 @@ from raftline.node.glances import Glances
 from raftline.node.group_calls import GroupCalls
 from raftline.node.identity import Identity, load_identity, not_ours
 from raftline.node.letters import Letters
+from raftline.node.links import Links
 from raftline.node.log_questions import LogQuestions
 from raftline.node.log_time import ClusterTime
 from raftline.node.measures import Measures
@@ -80,7 +78,6 @@ from raftline.node.upkeep import Upkeep
 from raftline.node.verifier import Verifier
 from raftline.node.waiting import WaitingMessages
 from raftline.node.work_groups import WorkGroupQuestions
-from raftline.raft.rpc import RpcKind
 from raftline.storage.checkpoint import CheckpointRefused
 from raftline.storage.files import Disk
 from raftline.storage.wal import Recovered, Wal, WalIdentity
@@ -89,29 +86,14 @@ from raftline.telemetry.counters import Counters
 from raftline.telemetry.log import LogEvent
 from raftline.transport.ports import Link, Network
 from raftline.transport.rpcs import (
-    FRAME_CALL,
-    FRAME_FOUND,
-    FRAME_HEARTBEAT,
-    FRAME_QUIET,
-    FRAME_REPLY,
-    FRAME_RPCS,
     FRAME_UNQUIET,
-    BadFrame,
     FoundingNode,
     Quiet,
-    decode_found,
-    decode_heartbeat,
-    decode_quiets,
-    decode_rpcs,
     encode_quiets,
-    encode_struct,
 )
-from raftline.transport.rpcs import Found as FoundFrame
 from raftline.wire.peer.hello import WIRE_FORMAT, Hello
 
 ASK_TIMEOUT_MS = 3_000
-_APP, _SNAP = int(RpcKind.APP), int(RpcKind.SNAP)
-STRANGERS_MS = 10_000  # after the start: later a stranger at a peer's address is its problem
 
 
 class Node(NodeCalls):
@@ -142,8 +124,7 @@ class Node(NodeCalls):
         self._network = network
         self.process = rng.randbytes(16).hex()
         self.is_stopping = False
-        self._at_home = False  # a node of our own cluster was met
-        self._strangers: set[str] = set()  # addresses where another cluster answered
+        self.links = Links(self)
         self.partitioners: dict[str, str] = {}
         self.catalog_host: CatalogHost | None = None
         self._no_catalog = CatalogMachine()
@@ -528,129 +509,19 @@ class Node(NodeCalls):
 
     def link_up(self, link: Link) -> str:
         """Accept a link to a node of ours, or to a fresh one."""
-        refusal = self._refuse_link(link)
-        if refusal:
-            if link.dialed:
-                self.peers.dial_failed(link.address, refused=False)
-            return refusal
-        peer = link.peer
-        if not link.dialed:
-            if peer.cluster == self.identity.cluster and peer.node:
-                self.peers.know(peer.address, peer.node)
-            return ""
-        self.peers.up(link)
-        self._at_home = self._at_home or bool(peer.cluster)
-        if not peer.cluster and self._is_founder_of(peer.directory):
-            found = FoundFrame(self.identity.cluster, self.identity.founders)
-            link.send(encode_struct(FRAME_FOUND, found))
-        elif not peer.cluster and self.identity.cluster:
-            link.send(encode_struct(FRAME_FOUND, FoundFrame(self.identity.cluster, ())))
-        if link.lane == "control":
-            self.founding.link_up(link)
-        return ""
-
-    def _refuse_link(self, link: Link) -> str:
-        peer = link.peer
-        if self.is_stopping:
-            return "the node is stopping"
-        if peer.cluster and self.identity.cluster and peer.cluster != self.identity.cluster:
-            wrong = WrongCluster(self.identity.cluster, peer.cluster)
-            return f"{wrong.code}: {wrong.message}"
-        if peer.directory == self.identity.directory:
-            self.peers.drop(link.address)
-            return "this is the same node"
-        row = self.catalog_machine.nodes.get(NodeId(peer.node)) if peer.node else None
-        if row is not None and row.directory != peer.directory:
-            return f"node {peer.name} was taken back with another data directory"
-        return ""
-
-    def _is_founder_of(self, directory: str) -> bool:
-        return any(n.directory == directory for n in self.identity.founders)
+        return self.links.up(link)
 
     def link_down(self, link: Link) -> None:
         """An accepted link is gone."""
-        self.remote.on_link_down(link)
-        self.founding.link_down(link)
-        if link.dialed and not self.is_stopping:
-            self.peers.down(link)
+        self.links.down(link)
 
     def dial_failed(self, address: str, refused: bool, reason: str) -> None:  # noqa: FBT001
         """A dial did not become a link."""
-        if self.is_stopping:
-            return
-        self.peers.dial_failed(address, refused=refused)
-        if WrongCluster.code in reason:
-            self._met_stranger(address)
-
-    def _met_stranger(self, address: str) -> None:
-        """End a young node when most of those it was told of belong to another cluster."""
-        node = self.settings.node
-        named = {*node.peers.values(), node.join} - {"", self.peer_address}
-        self._strangers.add(address)
-        met = sorted(self._strangers & named)
-        age = self.clock.mono_ms() - self.started_mono
-        if self._at_home or age > STRANGERS_MS or 2 * len(met) <= len(named):
-            return
-        self.is_stopping = True
-        self.on_refused(
-            WrongDirectory(
-                f"the data directory belongs to cluster {self.identity.cluster}, "
-                f"{' and '.join(met)} to another",
-                "start with the --data-dir of that cluster, or name nodes of this one with "
-                "--peers or --join",
-            )
-        )
+        self.links.dial_failed(address, reason, refused=refused)
 
     def link_frame(self, link: Link, frame: memoryview) -> None:
-        """Take one frame. What does not parse closes the link."""
-        if self.is_stopping or not len(frame):
-            return
-        try:
-            self._take_frame(link, frame)
-        except (BadFrame, msgspec.DecodeError, ValueError) as error:
-            self.log("warning", "link.bad_frame", peer=link.peer.name, reason=str(error))
-            link.close()
-
-    def _take_frame(self, link: Link, frame: memoryview) -> None:
-        kind = frame[0]
-        if kind == FRAME_RPCS:
-            self._on_rpcs(link, frame)
-        elif kind == FRAME_REPLY:
-            self.remote.on_reply(frame)
-        elif kind == FRAME_CALL:
-            self.remote.on_call(link, frame)
-        elif kind == FRAME_HEARTBEAT:
-            self.peers.heard(decode_heartbeat(frame))
-        elif kind == FRAME_QUIET:
-            self._on_quiet(link, decode_quiets(frame))
-        elif kind == FRAME_UNQUIET:
-            self._on_unquiet(decode_quiets(frame))
-        elif kind == FRAME_FOUND:
-            self.founding.invited(decode_found(frame), link)
-        else:
-            raise BadFrame(f"frames of kind {kind} are unknown")
-
-    def _on_rpcs(self, link: Link, frame: memoryview) -> None:
-        sender = link.peer.node
-        for shard, rpc in decode_rpcs(frame):
-            if rpc.sender >> INCARNATION_BITS != sender:  # node_of, for every rpc
-                raise BadFrame(f"an rpc of replica {rpc.sender:#x} came from node {sender}")
-            replica = self.shards.get(shard)
-            if replica is None or replica.id != rpc.to:
-                if rpc.kind == _SNAP:
-                    self.catch_ups.not_here(shard, rpc)
-                continue
-            if rpc.kind == _SNAP:
-                self.catch_ups.offered(replica, rpc)
-            elif (
-                self.upkeep.is_full
-                and rpc.kind == _APP
-                and shard != CATALOG_SHARD
-                and not self.upkeep.takes(rpc.entries)
-            ):
-                continue  # no room: as if it had not come
-            else:
-                replica.step(rpc)
+        """Take one frame."""
+        self.links.take(link, frame)
 
     # ------------------------------------------------------------------ peers
 
@@ -667,25 +538,6 @@ class Node(NodeCalls):
         if restarted:
             self.elections.node_gone(node)
         self.elections.node_back(node)
-
-    # ------------------------------------------------------------------ quiet
-
-    def _on_quiet(self, link: Link, rows: list[Quiet]) -> None:
-        refused = [
-            row for row in rows if not self.elections.told_quiet(self.shards.get(row.shard), row)
-        ]
-        if refused:
-            link.send(encode_quiets(FRAME_UNQUIET, refused))
-
-    def _on_unquiet(self, rows: list[Quiet]) -> None:
-        for row in rows:
-            replica = self.shards.get(row.shard)
-            if replica is None or row.term != replica.raft.term:
-                continue
-            if row.to == replica.id and row.sender == replica.raft.leader:
-                self.elections.resigned(replica)
-            elif replica.quiet:
-                replica.wake()
 
     # ------------------------------------------------------------------ catalog and shards
 
