@@ -6,6 +6,7 @@ from raftline.testing.sim import Plan, run_seed
 
 PLAN = Plan(seconds=40.0, operations=60, queue_operations=0, pipeline=1)
 ONCE_FAILED = {
+    197: "a node that joined by one that was being admitted itself waited for ever",
     132: "a disk that failed while the catalog was made anew ended the node by an exception",
 }
 

@@ -114,8 +114,18 @@ class Founding:
                 return
         if self._joining:
             self.reason = "waiting for the node it joins by"
+            if self._links:
+                self._clock.call_later(RETRY_MS, self._greet_again)
             return
         self._try_found()
+
+    def _greet_again(self) -> None:
+        """Hang up on nodes that were in no cluster when they greeted: by now they may be."""
+        if self.done or self._asking:
+            return
+        for link in list(self._links.values()):
+            if not link.peer.cluster:
+                link.close()
 
     def _try_found(self) -> None:
         names = sorted(self._peers)
