@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import raftline
+from raftline.chaos.rig import Rig
 from raftline.client.line import Line
-from tests.cluster.rig import Rig
 from tests.spark import faulty
 
 ROOT = Path(__file__).parents[2]

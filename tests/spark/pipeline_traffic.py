@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
+from raftline.chaos.rig import wait_for
 from raftline.client.caller import Caller
 from raftline.client.line import Line
-from tests.cluster.rig import wait_for
 
 GROUP = "billing"
 CURRENCIES = ("EUR", "USD", "GBP")

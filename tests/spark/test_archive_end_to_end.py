@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import raftline
+from raftline.chaos.rig import Rig
 from raftline.client import clock
 from raftline.model.errors import NotArchived
 from raftline.pipeline import archive, optimize
 from raftline.pipeline.job import Job
-from tests.cluster.rig import Rig
 from tests.spark.archives import bounds, consume, in_order, make_topic, trim
 from tests.spark.conftest import servers_of
 

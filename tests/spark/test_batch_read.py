@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import datasource as filters
 
 import raftline
+from raftline.chaos.rig import Rig
 from raftline.client.caller import Caller
 from raftline.client.line import Line
 from raftline.model.batch import COMPRESSIONS
 from raftline.model.records import seal_batch
 from raftline.spark.filters import Wanted, push
-from tests.cluster.rig import Rig
 from tests.spark import direct
 from tests.spark.conftest import post_batch, publish, servers_of
 

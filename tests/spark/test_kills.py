@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import raftline
-from tests.cluster.rig import Rig
+from raftline.chaos.rig import Rig
 from tests.spark import direct
 from tests.spark.conftest import publish, servers_of
 from tests.spark.streams import TOO_BUSY, TRIES

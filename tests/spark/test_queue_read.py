@@ -11,12 +11,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import raftline
 import raftline.spark
+from raftline.chaos.rig import Rig, wait_for
 from raftline.client.line import Line
 from raftline.model.errors import FencedQuery
 from raftline.spark.leased import spans
 from raftline.spark.ranges import LogRange
 from raftline.spark.rejects import runs
-from tests.cluster.rig import Rig, wait_for
 from tests.spark import direct, faulty
 from tests.spark.conftest import publish, servers_of
 from tests.spark.streams import run

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from raftline.chaos.rig import Rig
 from raftline.client.caller import Caller
 from raftline.client.line import Line
 from raftline.model.records import seal_batch
 from raftline.spark.stream_reader import share
-from tests.cluster.rig import Rig
 from tests.spark import direct
 from tests.spark.conftest import post_batch, publish, servers_of
 from tests.spark.streams import drain, places, stream

@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 import raftline
+from raftline.chaos.rig import Rig
 from raftline.client.line import Line
 from raftline.model.partitioner import murmur2, partition_of
 from raftline.spark import options as option_table
 from raftline.spark import writers
 from raftline.spark.chunks import runs_of
 from raftline.spark.routing import murmur2_all, partitions_of
-from tests.cluster.rig import Rig
 from tests.spark import direct, faulty
 from tests.spark.conftest import publish, servers_of
 from tests.spark.streams import run, stream

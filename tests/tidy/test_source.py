@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src" / "raftline"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 CALLBACK_ONLY = ("model", "raft", "machines", "views", "wire", "storage", "node")
 PROTOCOL_EDGE = ("gateways", "wire")  # they speak foreign words
-READS_ENVIRONMENT = ("chaos", "cli", "pipeline", "testing")  # people start them, and they start others
+READS_ENVIRONMENT = ("chaos", "cli", "pipeline", "testing")  # people start them
 ONE_KIND_OF_RECORD = {"dataclasses", "pydantic", "attr", "attrs"}
 IMPORTED_AS = {
     "grpcio": "grpc",

@@ -1,1 +1,0 @@
-from raftline.chaos.traffic import *  # noqa: F403
