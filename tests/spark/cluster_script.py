@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +37,26 @@ def run(servers: str, topic: str, count: int, master: str) -> dict[str, Any]:
     conf = [word for name, value in CONF.items() for word in ("--conf", f"{name}={value}")]
     where = ["--servers", servers, "--master", master, *conf, "--json"]
     query = f"select event, count(*) as n from `{topic}`.trace group by event"
+    began = time.monotonic()
+    steps: dict[str, float] = {}
+
+    def step(name: str) -> None:
+        steps[name] = round(time.monotonic() - began, 1)
+
     lines = command("sql", query, *where).splitlines()
+    step("sql")
     events = {row["event"]: row["n"] for row in map(json.loads, lines)}
     spark = open_session("script", master, CONF)
     read: Any = spark.read.format("raftline").option("servers", servers).option("topic", topic)
     batch = read.option("offsetsPerSplit", "10").load()
-    told = {
+    told: dict[str, Any] = {
         "events": events,
         "java": os.environ["JAVA_HOME"],
         "version": spark.sparkContext._jvm.java.lang.System.getProperty("java.version"),
         "batch": batch.count(),
         "splits": batch.rdd.getNumPartitions(),
     }
+    step("batch")
     stream: Any = spark.readStream.format("raftline").option("servers", servers)
     query_ = (
         stream.option("topic", topic)
@@ -59,14 +68,17 @@ def run(servers: str, topic: str, count: int, master: str) -> dict[str, Any]:
         .trigger(availableNow=True)
         .start()
     )
-    query_.awaitTermination(240)
+    assert query_.awaitTermination(240), query_.status
     told["stream"] = spark.read.parquet(str(home / "rows")).select("value").distinct().count()
+    step("stream")
     told["executors"] = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
     command("archive", topic, "--dir", str(home / "archive"), *where)
     files = [str(path) for path in (home / "archive").rglob(f"topic={topic}/**/*.parquet")]
     told["archived"] = spark.read.parquet(*files).count()
+    step("archive")
     spark.stop()
-    return told
+    step("stop")
+    return {**told, "steps": steps}
 
 
 if __name__ == "__main__":

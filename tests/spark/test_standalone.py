@@ -18,7 +18,7 @@ TOPIC = "standalone-orders"
 SCRIPT = Path(__file__).with_name("cluster_script.py")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_batch_stream_and_jobs_run_on_a_cluster(node: Any, tmp_path: Path) -> None:
     servers = node.node(node.names[0]).http
     with raftline.connect(servers) as line:
@@ -40,7 +40,7 @@ def test_batch_stream_and_jobs_run_on_a_cluster(node: Any, tmp_path: Path) -> No
             [sys.executable, str(SCRIPT), servers, TOPIC, "60", master],
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1200,
             check=False,
             env={
                 **os.environ,
