@@ -61,7 +61,8 @@ def test_every_part_has_its_commands(raftline, line: str) -> None:
         "group reset g --topic t --to someday", "dlq redrive t", "dlq redrive t 1 --all",
         "scheduled move orders.0.w1", "scheduled show what", "message get orders",
         "task enqueue --payload 1", "worker --concurrency 0", "bench --batch 0", "nonsense",
-        "chaos --preset none", "chaos --faults none", "chaos --nodes 1", "pipeline archive", "topic create t --set x",
+        "chaos --preset none", "chaos --faults none", "chaos --nodes 1",
+        "pipeline archive", "topic create t --set x",
         "--timeout soon topic list",
     ],
 )  # fmt: skip
