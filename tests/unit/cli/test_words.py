@@ -62,7 +62,7 @@ def test_every_part_has_its_commands(raftline, line: str) -> None:
         "scheduled move orders.0.w1", "scheduled show what", "message get orders",
         "task enqueue --payload 1", "worker --concurrency 0", "bench --batch 0", "nonsense",
         "chaos --preset none", "chaos --faults none", "chaos --nodes 1",
-        "pipeline archive", "topic create t --set x",
+        "pipeline sql", "pipeline nonsense", "topic create t --set x",
         "--timeout soon topic list",
     ],
 )  # fmt: skip
