@@ -74,7 +74,7 @@ def show(context: typer.Context, name: Name) -> None:
             str(row["partition"]),
             str(row["leader"] or "none"),
             ",".join(str(node) for node in row["replicas"]),
-            *(_known(row[field]) for field in ("log_start", "commit_end", "archived")),
+            *(_known(row.get(field, -1)) for field in ("log_start", "commit_end", "archived")),
             show_bytes(row["bytes"]) if row["bytes"] >= 0 else "?",
             row["state"],
         )
