@@ -14,7 +14,7 @@ import pytest
 import raftline
 from raftline.chaos.rig import Rig
 from raftline.client import clock
-from raftline.model.errors import NotArchived
+from raftline.model.errors import NotArchived, RaftlineError
 from raftline.pipeline import archive, optimize
 from raftline.pipeline.job import Job
 from tests.spark.archives import bounds, consume, in_order, make_topic, trim
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.spark
 
 PARTITIONS = 3
 EVERY_MS = 500
+AT_A_TIME = 5_000
 
 
 class Producers:
@@ -33,7 +34,7 @@ class Producers:
         grpc = ",".join(f"grpc://{rig.node(name).grpc}" for name in rig.names)
         ways = {"http": servers_of(rig), "grpc": grpc}
         self.sent: dict[str, set[str]] = {}
-        self.problems: list[BaseException] = []
+        self.problems: list[RaftlineError] = []
         self._threads = [
             threading.Thread(target=self._send, args=(way, servers, topic, count // 2))
             for way, servers in ways.items()
@@ -43,23 +44,27 @@ class Producers:
         for thread in self._threads:
             thread.start()
 
-    def wait(self) -> None:
+    def join(self) -> None:
         for thread in self._threads:
             thread.join()
+
+    def wait(self) -> None:
+        self.join()
         assert not self.problems, self.problems
 
     def _send(self, way: str, servers: str, topic: str, count: int) -> None:
         try:
             with raftline.connect(servers, timeout="60s") as line:
-                handles = [
-                    line.send(topic, f"{way} {at}", key=f"{way}-{at % 1009}") for at in range(count)
-                ]
-                for handle in handles:
-                    handle.result()
+                for start in range(0, count, AT_A_TIME):  # so that none waits for long
+                    numbers = range(start, min(start + AT_A_TIME, count))
+                    handles = [
+                        line.send(topic, f"{way} {at}", key=f"{way}-{at % 1009}") for at in numbers
+                    ]
+                    for handle in handles:
+                        handle.result()
             self.sent[way] = {f"{way} {at}" for at in range(count)}
-        except BaseException as error:  # the test tells it
+        except RaftlineError as error:  # the test tells it
             self.problems.append(error)
-            raise
 
 
 def trim_sometimes(servers: str, topic: str, is_over: Callable[[], bool]) -> None:
@@ -96,8 +101,10 @@ def all_the_way(spark: Any, rig: Rig, topic: str, root: Path, count: int) -> Non
         )
 
         def end_after_sending() -> None:
-            producers.wait()
-            job.is_stopping = True
+            try:
+                producers.join()
+            finally:
+                job.is_stopping = True
 
         ender = threading.Thread(target=end_after_sending)
         producers.start()
