@@ -401,6 +401,8 @@ def test_what_cannot_be_sent_is_refused(line: Line) -> None:
         line.send("k", b"x", delay="1m", deliver_at="2030-01-01T00:00:00Z")
     with pytest.raises(InvalidArgument):
         line.send("k", b"x", priority=1000)
+    with pytest.raises(InvalidArgument):
+        line.send("k", b"x", priority=None)  # type: ignore[arg-type]
     with pytest.raises(TooLarge):
         line.send("k", b"x", key=b"k" * 100_000).result()
     with pytest.raises(UnknownPartition):
@@ -408,6 +410,14 @@ def test_what_cannot_be_sent_is_refused(line: Line) -> None:
     assert line.send("k", b"fine").id().startswith("k.")  # and nothing of it stands in the way
     with pytest.raises(UnknownTopic):
         list(line.receive("not-there", group="g", wait=0))
+
+
+def test_a_topic_that_has_grown_is_sent_to(line: Line, rig: Rig) -> None:
+    line.topics.create("growing", partitions=2)
+    assert line.send("growing", b"x", partition=1).result().partition == 1
+    with rig.client() as client:
+        client.set_topic("growing", {}, partitions=4)
+    assert line.send("growing", b"x", partition=3).result().partition == 3
 
 
 def test_read_pages(line: Line) -> None:

@@ -56,6 +56,8 @@ def full_row(
     size = size_of(name, content, pairs)
     if type(priority) is int:
         parse_priority(priority)
+    elif not isinstance(priority, str):
+        raise InvalidArgument(f"priority {priority!r} is no number and no name", "leave it out")
     if partition is not None and partition < 0:
         raise InvalidArgument(f"partition {partition} is below 0", "leave it out")
     if delay is None and deliver_at is None and dedup_key is None:

@@ -89,6 +89,7 @@ class Sends:
 
     __slots__ = (
         "_asks_producer",
+        "_counted",
         "_find_topic",
         "_finished",
         "_items",
@@ -131,6 +132,7 @@ class Sends:
         self._find_topic = find_topic
         self._asks_producer = False
         self._lanes: dict[tuple[str, int], Lane] = {}
+        self._counted: dict[str, int] = {}  # partitions of a topic that was looked up anew
         self._unplaced: dict[str, list[Row]] = {}  # by topic that is not known yet
         self._watched: list[tuple[Handle, Callable[[], None]]] = []  # not in a batch yet
         self._turns: dict[str, int] = {}
@@ -229,7 +231,12 @@ class Sends:
                 partition = self._turns.get(name, 0) % count
                 is_free = True
         elif partition >= count:
-            self._fail(row, UnknownPartition(name, partition, count))
+            if self._counted.get(name) == count:
+                self._fail(row, UnknownPartition(name, partition, count))
+            else:  # the topic may have grown since it was looked up
+                self._counted[name] = count
+                self.caller.topology.topics.pop(name, None)
+                self._wait_for_topic(row)
             return None
         lane = self._lanes.get((name, partition))
         if lane is None:
