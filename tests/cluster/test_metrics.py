@@ -1,11 +1,14 @@
 """Metrics of a real cluster while it works: the figures are what was done."""
 
+import contextlib
 import subprocess
 import sys
 import time
 
 from raftline.chaos.rig import Rig, wait_for
+from raftline.client.fenced import Fenced
 from raftline.telemetry.metrics import METRICS
+from raftline.testing.batches import seal
 from tests.cluster.watching import ask, scrape, total
 
 TOPIC, GROUP = "orders", "workers"
@@ -85,6 +88,14 @@ def test_figures_are_what_was_done(make_rig) -> None:
     assert BATCHES <= appended <= stored + 50
     assert total(rig, "raftline_settle_seconds_count") > 0
     assert total(rig, "raftline_receive_seconds_count") > 0
+    ask(first, "PATCH", f"/v1/topics/{TOPIC}", {"settings": {"archive": "required"}})
+    with contextlib.closing(Fenced(first)) as jobs:
+        jobs.stage(TOPIC, 0, "job", 0, 0, 0, 0, seal([b"staged"], [1]))
+        assert jobs.archived(TOPIC, 0, 1) == 1
+    assert total(rig, "raftline_partition_archived_end", topic=TOPIC) == 1
+    assert total(rig, "raftline_topic_staged_bytes", topic=TOPIC) > 0
+    assert total(rig, "raftline_topic_queries", topic=TOPIC) == 1
+
     sync = scrape(first)
     assert sync["raftline_wal_sync_seconds_count"][0][1] > 0
     assert sync["raftline_wal_sync_seconds_sum"][0][1] > 0

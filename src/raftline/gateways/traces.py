@@ -60,7 +60,7 @@ class Traces:
         """Find messages. Raises InvalidArgument, UnknownTopic, UnknownPartition."""
         row = next((t for t in self._calls.catalog().topics if t.name == wish.topic), None)
         if not wish.topic:
-            raise InvalidArgument("a search needs a topic", "name the topic")
+            raise InvalidArgument("a search needs a topic", "name the topic: topic=orders")
         if row is None:
             raise UnknownTopic(wish.topic)
         if wish.state and wish.state not in STATES:

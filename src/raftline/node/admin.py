@@ -244,7 +244,8 @@ class Admin:
         assert isinstance(host, CatalogHost)
         if name == "topic.create" and self._already(host, arguments):
             row = host.machine.topics[_text(arguments, "name")]
-            reply(_pack({"index": replica.applied_index, "name": row.name, "uuid": row.uuid}))
+            made = {"name": row.name, "uuid": row.uuid, "partitions": len(row.shards)}
+            reply(_pack({"index": replica.applied_index, **made}))
             return
         proposal = self._proposal(replica, timeout_ms, reply)
         if name == "shard.mark":

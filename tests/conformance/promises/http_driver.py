@@ -1,5 +1,6 @@
 """The promises over HTTP: plain JSON routes, one connection."""
 
+import contextlib
 import http.client
 import json
 from typing import Any
@@ -15,17 +16,19 @@ class HttpDriver:
 
     def __init__(self, url: str) -> None:
         host, port = url.removeprefix("http://").split(":")
-        self._connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        self._address = (host, int(port))
 
     def close(self) -> None:
-        self._connection.close()
+        """Nothing is kept: every call has a connection of its own."""
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """Make a call. Raises Refused."""
         sent = None if body is None else json.dumps(body).encode()
-        self._connection.request(method, path, sent, {"Content-Type": "application/json"})
-        reply = self._connection.getresponse()
-        answer = json.loads(reply.read() or b"{}")
+        connection = http.client.HTTPConnection(*self._address, timeout=30)
+        with contextlib.closing(connection):
+            connection.request(method, path, sent, {"Content-Type": "application/json"})
+            reply = connection.getresponse()
+            answer = json.loads(reply.read() or b"{}")
         if reply.status >= 400:
             raise Refused(answer["error"]["code"], answer["error"]["message"])
         return answer

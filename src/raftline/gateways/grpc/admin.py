@@ -40,9 +40,10 @@ class AdminService:
                 raise InvalidArgument(f"{name}={number} is below 1", "leave it out for the default")
             if number:
                 arguments[name] = number
-        await self._command("topic.create", arguments, call)
+        reply = await self._command("topic.create", arguments, call)
+        count = reply.get("partitions")
         return pb.CreateTopicReply(
-            name=request.name, partitions=len(self._row(request.name).partitions)
+            name=request.name, partitions=count if isinstance(count, int) else 0
         )
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsReply:
