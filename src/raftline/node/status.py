@@ -88,15 +88,17 @@ class StatusPages:
             state = row.state if row.state != "member" else "live" if live else "silent"
             peer = node.peers.get(number)
             beat = peer.heartbeat if peer is not None else None
+            # A founder's row has no addresses until it told them: what we know of us is true now.
+            told = node.admit_request() if us and not row.kafka else row
             rows.append(
                 NodeRow(
                     id=number,
                     name=row.name,
                     rack=row.rack,
                     peer=row.peer,
-                    http=row.http,
-                    grpc=row.grpc,
-                    kafka=row.kafka,
+                    http=told.http,
+                    grpc=told.grpc,
+                    kafka=told.kafka,
                     state=state,
                     free_bytes=node.upkeep.free_bytes if us else beat.free_bytes if beat else -1,
                     clock_offset_ms=-node.time.offset_ms() if us else node.time.offset_of(number),

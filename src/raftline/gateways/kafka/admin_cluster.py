@@ -5,7 +5,7 @@ from typing import Any
 from raftline.gateways.kafka import schema_admin as schema
 from raftline.gateways.kafka.dispatch import Context, Reply, Table
 from raftline.gateways.kafka.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
-from raftline.gateways.kafka.metadata import broker_row, topic_row
+from raftline.gateways.kafka.metadata import broker_rows, live_ids, topic_row
 from raftline.gateways.kafka.ports import KafkaCalls
 
 OF_NODES = 1  # the only type of endpoints there is
@@ -40,14 +40,14 @@ class ClusterApi:
             text = "every node is alike: ask for brokers"
             reply({**told, "error_code": UNSUPPORTED_ENDPOINT_TYPE, "error_message": text})
             return
-        live = [row for row in view.nodes if row.state != "silent"]
-        is_led = any(row.id == view.catalog_leader for row in live)
+        live = live_ids(view.nodes)
+        rows = broker_rows(row for row in view.nodes if row.id in live)
         reply(
             {
                 **told,
                 "error_code": NONE,
-                "controller_id": view.catalog_leader if is_led else -1,
-                "brokers": [{**row, "broker_id": row["node_id"]} for row in map(broker_row, live)],
+                "controller_id": view.catalog_leader if view.catalog_leader in live else -1,
+                "brokers": [{**row, "broker_id": row["node_id"]} for row in rows],
             }
         )
 
@@ -60,7 +60,7 @@ class ClusterApi:
         if cursor is not None:
             asked = [name for name in asked if name >= cursor["topic_name"]]
         left = max(1, min(request["response_partition_limit"], PARTITIONS_MAX))
-        live = {row.id for row in self._calls.nodes_view().nodes if row.state != "silent"}
+        live = live_ids(self._calls.nodes_view().nodes)
         rows: list[Fields] = []
         after: Fields | None = None
         for name in asked:

@@ -12,7 +12,7 @@ from raftline.gateways.kafka import schema_groups as schema
 from raftline.gateways.kafka.dispatch import Context, Reply, Table
 from raftline.gateways.kafka.errors import INVALID_REQUEST, NONE
 from raftline.gateways.kafka.groups_words import CONSUMER, places_of, topics_of
-from raftline.gateways.kafka.metadata import broker_row
+from raftline.gateways.kafka.metadata import broker_rows, live_ids
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.model.classic_groups import (
     ClassicBeat,
@@ -85,10 +85,10 @@ class GroupsApi:
             code = INVALID_REQUEST if isinstance(answer, InvalidArgument) else 0
             code = code or ge.COORDINATOR_NOT_AVAILABLE
             return {**row, "error_code": code, "error_message": answer.message}
-        for node in self._calls.nodes_view().nodes:
-            if node.id == answer and node.state != "silent":
-                return {**row, **broker_row(node), "error_code": NONE}
-        return {**row, "error_code": ge.COORDINATOR_NOT_AVAILABLE}
+        nodes = [node for node in self._calls.nodes_view().nodes if node.id == answer]
+        if not live_ids(nodes):
+            return {**row, "error_code": ge.COORDINATOR_NOT_AVAILABLE}
+        return {**row, **broker_rows(nodes)[0], "error_code": NONE}
 
     # -- joining
 

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterable
 
 from raftline.gateways.kafka.codec import put_uvarint
-from raftline.gateways.kafka.metadata import broker_row
+from raftline.gateways.kafka.metadata import broker_rows
 from raftline.gateways.kafka.ports import KafkaCalls
 
 _LEADER = struct.Struct(">ii")
@@ -18,7 +18,8 @@ def leader_tag(leader: int, term: int, tag: int = 0) -> bytes:
 
 def node_tag(calls: KafkaCalls, leaders: Iterable[int]) -> bytes:
     """Return the tags of a reply: where the nodes are that were named."""
-    rows = [broker_row(row) for row in calls.nodes_view().nodes if row.id in set(leaders)]
+    named = set(leaders)
+    rows = broker_rows(row for row in calls.nodes_view().nodes if row.id in named)
     inside = bytearray()
     put_uvarint(inside, len(rows) + 1)
     for row in rows:

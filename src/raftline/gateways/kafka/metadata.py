@@ -5,10 +5,12 @@ until the partitions that were asked for have leaders, so that clients whose lea
 ask again and again: for ``LEADER_WAIT_MS`` at most, of a new topic ``CREATE_WAIT_MS``.
 
 Nodes that are not heard of stay on the list as long as they are members: librdkafka takes one that
-is missing for gone, and then sends nothing for a second to what that one led.
+is missing for gone, and then sends nothing for a second to what that one led. A node whose Kafka
+address is not known yet (founders know each other's peer addresses only) is left out, and leads
+nothing that a client could be sent to.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -82,8 +84,8 @@ class MetadataApi:
             self._create(missing, context, lambda refused: self._answer(asked, refused, reply))
         else:
             deadline_ms = self._clock.mono_ms() + LEADER_WAIT_MS
-            answer = context.guarded(lambda: self._answer(asked, {}, reply))
-            self._wait(names[:WAITED_MAX], deadline_ms, answer)
+            names = names[:WAITED_MAX]
+            self._wait(names, deadline_ms, context, lambda: self._answer(asked, {}, reply))
 
     def _name(self, asked: Fields) -> str | None:
         if asked["topic_id"] != ZERO_UUID:
@@ -108,7 +110,7 @@ class MetadataApi:
                 refused[name] = code_of(answer)
             left.discard(name)
             if not left:
-                self._wait(names, deadline_ms, context.guarded(lambda: then(refused)))
+                self._wait(names, deadline_ms, context, lambda: then(refused))
 
         def taker(name: str) -> Callable[[dict[str, object] | RaftlineError], None]:
             return context.guarded(partial(created, name))
@@ -116,23 +118,26 @@ class MetadataApi:
         for name in sorted(left):
             self._calls.command("topic.create", {"name": name}, NODE_TIMEOUT_MS, taker(name))
 
-    def _wait(self, names: list[str], deadline_ms: float, then: Callable[[], None]) -> None:
+    def _wait(
+        self, names: list[str], deadline_ms: float, context: Context, then: Callable[[], None]
+    ) -> None:
         """Wait until every partition has a leader."""
         rows = [self._calls.find_topic(name) for name in names]
         is_led = all(row is None or all(p.leader for p in row.partitions) for row in rows)
         if is_led or self._clock.mono_ms() > deadline_ms:
             then()
         else:
-            self._clock.call_later(LOOK_AGAIN_MS, lambda: self._wait(names, deadline_ms, then))
+            again = context.guarded(lambda: self._wait(names, deadline_ms, context, then))
+            self._clock.call_later(LOOK_AGAIN_MS, again)
 
     # -- answering
 
     def _answer(self, asked: list[Fields], refused: dict[str, int], reply: Reply) -> None:
         view = self._calls.nodes_view()
-        live = {row.id for row in view.nodes if row.state != "silent"}
+        live = live_ids(view.nodes)
         reply(
             {
-                "brokers": [broker_row(row) for row in view.nodes],  # silent ones too, see above
+                "brokers": broker_rows(view.nodes),  # silent ones too, see above
                 "cluster_id": view.cluster,
                 "controller_id": view.catalog_leader if view.catalog_leader in live else -1,
                 "topics": [self._topic(row, refused, live) for row in asked],
@@ -185,8 +190,17 @@ def partition_row(row: PartitionRow, live: set[int]) -> Fields:
     }
 
 
-def broker_row(row: NodeRow) -> Fields:
-    """Describe a node: where its Kafka port is."""
+def live_ids(nodes: Iterable[NodeRow]) -> set[int]:
+    """Return the nodes that clients may be sent to: heard of, and with a known address."""
+    return {row.id for row in nodes if row.state != "silent" and row.kafka}
+
+
+def broker_rows(nodes: Iterable[NodeRow]) -> list[Fields]:
+    """Describe nodes: where their Kafka ports are. Those that have not told are left out."""
+    return [_broker_row(row) for row in nodes if row.kafka]
+
+
+def _broker_row(row: NodeRow) -> Fields:
     host, port = parse_address(row.kafka)
     if host in WILD_HOSTS:  # it listens everywhere and did not say by which name it is reached
         host = parse_address(row.peer)[0]

@@ -1,0 +1,89 @@
+"""Nodes whose Kafka address is not known yet: clients are not sent there, and nothing fails."""
+
+from collections.abc import Callable
+from typing import Any
+
+from raftline.gateways.kafka.admin_cluster import ClusterApi
+from raftline.gateways.kafka.codec import ZERO_UUID
+from raftline.gateways.kafka.errors import LEADER_NOT_AVAILABLE, NONE
+from raftline.gateways.kafka.groups import GroupsApi
+from raftline.gateways.kafka.groups_errors import COORDINATOR_NOT_AVAILABLE
+from raftline.gateways.kafka.leaders import node_tag
+from raftline.gateways.kafka.metadata import MetadataApi, broker_rows, live_ids, partition_row
+from raftline.model.calls import NodeRow, PartitionRow
+from raftline.testing import SimCluster, cluster
+from tests.unit.node.whole import node
+
+Fields = dict[str, Any]
+
+
+class Asker:
+    """Who asks: what its steps raise is the test's."""
+
+    client_id = client_host = ""
+
+    def is_wanted(self) -> bool:
+        return True
+
+    def guarded(self, step: Callable[..., None]) -> Callable[..., None]:
+        return step
+
+
+def row_of(number: int, kafka: str, state: str = "live", peer: str = "10.0.0.1:7000") -> NodeRow:
+    return NodeRow(
+        id=number, name="", rack="", peer=peer, http="", grpc="", kafka=kafka, state=state
+    )
+
+
+def ask(sim: SimCluster, call: Callable[..., None], request: Fields, version: int) -> Fields:
+    answers: list[Fields] = []
+    call(request, version, Asker(), answers.append)
+    sim.run_until(lambda: bool(answers))
+    return answers[0]
+
+
+def test_a_node_without_an_address_is_left_out() -> None:
+    rows = [row_of(1, "a:9092"), row_of(2, ""), row_of(3, "c:9092", "silent")]
+    assert [row["node_id"] for row in broker_rows(rows)] == [1, 3]
+    assert live_ids(rows) == {1}
+    part = PartitionRow(partition=0, shard=7, leader=2, term=4, replicas=(2, 1))
+    told = partition_row(part, live_ids(rows))
+    assert (told["error_code"], told["leader_id"]) == (LEADER_NOT_AVAILABLE, -1)
+
+
+def test_who_listens_everywhere_is_reached_where_its_peers_reach_it() -> None:
+    rows = [row_of(1, ":9092"), row_of(2, "0.0.0.0:9092", peer="[::]:7000")]
+    assert [row["host"] for row in broker_rows(rows)] == ["10.0.0.1", "localhost"]
+
+
+def test_founders_answer_before_they_know_each_others_addresses() -> None:
+    with cluster(nodes=3, seed=1) as sim:
+        sim.run_until(
+            lambda: all(len(node(sim, name).nodes_view().nodes) == 3 for name in sim.nodes)
+        )
+        unknown = 0
+        for name in sim.nodes:
+            here = node(sim, name)
+            view = here.nodes_view()
+            missing = [row.id for row in view.nodes if not row.kafka]
+            unknown += len(missing)
+            assert view.node not in missing
+            known = {row.id for row in view.nodes} - set(missing)
+            table = MetadataApi(here.clock, here, auto_create=False)
+            asked = {"topics": [{"name": "none", "topic_id": ZERO_UUID}]}
+            asked["allow_auto_topic_creation"] = False
+            told = ask(sim, table.metadata, asked, 12)
+            assert {row["node_id"] for row in told["brokers"]} >= known
+            told = ask(sim, ClusterApi(here).describe_cluster, {"endpoint_type": 1}, 1)
+            assert told["error_code"] == NONE
+            assert view.node in [row["broker_id"] for row in told["brokers"]]
+            assert node_tag(here, [1, 2, 3])
+            for number in missing:
+                found = GroupsApi(here)._coordinator("g", number, 4)
+                assert found["error_code"] == COORDINATOR_NOT_AVAILABLE
+        assert unknown, "the test came too late to see any"
+        sim.advance("5s")
+        for name in sim.nodes:
+            rows = node(sim, name).nodes_view().nodes
+            assert live_ids(rows) == {1, 2, 3}
+            assert all(row.kafka for row in rows)
