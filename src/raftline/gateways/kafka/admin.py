@@ -76,7 +76,7 @@ class AdminApi:
             if is_dry:
                 told()
             else:
-                self._await(made, self._clock.mono_ms() + LEADERS_MS, context.guarded(told))
+                self._await(made, self._clock.mono_ms() + LEADERS_MS, context, told)
 
         calls = [self._creating(row, names.count(row["name"]), timeout_ms, is_dry) for row in rows]
         Fan(calls, context.guarded(created)).start()
@@ -141,13 +141,16 @@ class AdminApi:
             "configs": configs,
         }
 
-    def _await(self, names: list[str], until_ms: float, then: Callable[[], None]) -> None:
+    def _await(
+        self, names: list[str], until_ms: float, context: Context, then: Callable[[], None]
+    ) -> None:
         rows = [self._calls.find_topic(name) for name in names]
         is_led = all(row is not None and all(p.leader for p in row.partitions) for row in rows)
         if is_led or self._clock.mono_ms() > until_ms:
             then()
         else:
-            self._clock.call_later(LOOK_AGAIN_MS, lambda: self._await(names, until_ms, then))
+            again = context.guarded(lambda: self._await(names, until_ms, context, then))
+            self._clock.call_later(LOOK_AGAIN_MS, again)
 
     # -- delete
 
@@ -196,9 +199,9 @@ class AdminApi:
             for row, refusal in zip(rows, answers, strict=True):
                 code, text = refusal or (NONE, None)
                 told.append({"name": row["name"], "error_code": code, "error_message": text})
-            done = context.guarded(lambda: reply({"results": told}))
             names = [row["name"] for row in told if row["error_code"] == NONE]
-            self._await(names, self._clock.mono_ms() + LEADERS_MS, done)
+            until_ms = self._clock.mono_ms() + LEADERS_MS
+            self._await(names, until_ms, context, lambda: reply({"results": told}))
 
         timeout_ms, is_dry = _timeout_ms(request), request["validate_only"]
         calls = [self._growing(row, timeout_ms, is_dry) for row in rows]

@@ -5,13 +5,14 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 import uvloop
 
 from raftline.gateways.kafka.codec import decoder
 from raftline.gateways.kafka.connection import Exchange, KafkaConnection
 from raftline.gateways.kafka.dispatch import Handler, Table
 from raftline.gateways.kafka.metadata import MetadataApi
-from raftline.gateways.kafka.schema import API_VERSIONS
+from raftline.gateways.kafka.schema import API_VERSIONS, METADATA
 from raftline.gateways.kafka.server import KafkaServer
 from raftline.node.clock import LoopClock
 from raftline.telemetry.counters import GatewayCounts
@@ -102,6 +103,33 @@ def test_many_frames_at_once_are_answered_in_order_within_the_bound() -> None:
         writer.close()
 
     assert run(scenario) == []
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_who_meets_a_bug_is_hung_up_on_and_others_go_on(later: bool) -> None:
+    def fail() -> None:
+        raise ValueError("a bug")
+
+    def serve(connection: KafkaConnection, handler: Handler, *rest: Any) -> None:
+        exchange = Exchange(connection, handler, 0, rest[1], 100)
+        if not later:
+            fail()
+        asyncio.get_running_loop().call_later(0.05, exchange.guarded(fail))
+
+    async def scenario(_server: KafkaServer, address: tuple[str, int]) -> None:
+        other, others = await asyncio.open_connection(*address)
+        reader, writer = await asyncio.open_connection(*address)
+        body = struct.pack(">hhih", METADATA.key, 1, 7, 0) + b"\xff" * 4
+        writer.write(struct.pack(">i", len(body)) + body)
+        assert await reader.read() == b""
+        others.write(request(8))
+        assert await reply(other) == 8
+        for one in (writer, others):
+            one.close()
+
+    ((event, fields),) = run(scenario, {METADATA.key: serve})
+    assert event == "kafka.failed"
+    assert "a bug" in fields["error"]
 
 
 def test_one_connection_too_many_is_closed() -> None:
