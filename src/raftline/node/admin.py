@@ -2,7 +2,7 @@
 
 Commands on the catalog are built and proposed by its leader (which stamps time); those on one
 partition by that partition's leader. The caller hears of it after this node has applied it too, and
-of a new or changed topic after every live node has (everywhere.py).
+of a change of topics after every live node has (everywhere.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -55,7 +55,7 @@ Done = Callable[[dict[str, object] | RaftlineError], None]
 PRODUCER_BLOCK = 1000
 ONE_PARTITION = ("tasks",)
 # Known to all when they are answered.
-EVERYWHERE = ("topic.create", "topic.set", "topic.grow")
+EVERYWHERE = ("topic.create", "topic.set", "topic.grow", "topic.delete")
 
 _pack = msgspec.msgpack.encode
 

@@ -1,8 +1,8 @@
-"""New and changed topics that every node knows before their caller hears of them.
+"""Changes of topics that every node knows before their caller hears of them.
 
 A follower learns of a commit with the next append, some milliseconds later. Who created a topic and
-went to another node with it would be told that there is none. So the asked node asks the others
-whether they have come so far.
+went to another node with it would be told that there is none; who deleted one would still see it
+listed there. So the asked node asks the others whether they have come so far.
 
 Rules
     E1  Only nodes that are heard from are waited for, and none for longer than ``REACH_MS_MAX``:

@@ -1,4 +1,4 @@
-"""A new or changed topic is known to every live node when its caller hears of it."""
+"""A change of topics is known to every live node when its caller hears of it."""
 
 import pytest
 
@@ -28,6 +28,8 @@ def test_who_creates_a_topic_finds_it_on_every_node_at_once(seed: int) -> None:
             for other in sim.nodes:
                 rows = node(sim, other).catalog_machine.topics
                 assert rows[name].settings["max_retries"] == 9
+            run(sim, via, "topic.delete", {"name": name})
+            assert not any(name in topics_of(sim, other) for other in sim.nodes), (name, via)
 
 
 @pytest.mark.parametrize("fault", ["pause", "isolate", "kill"])
@@ -43,6 +45,10 @@ def test_a_node_that_does_not_answer_holds_nothing_up_for_long(fault: str) -> No
         run(sim, via, "topic.create", {"name": "during", "partitions": 1})
         assert sim.now_ms - began < REACH_MS_MAX + 500
         assert "during" in topics_of(sim, leader) & topics_of(sim, via)
+        began = sim.now_ms
+        run(sim, via, "topic.delete", {"name": "before"})
+        assert sim.now_ms - began < REACH_MS_MAX + 500
+        assert "before" not in topics_of(sim, leader) | topics_of(sim, via)
         sim.advance("3s")  # it is known to be away now
         began = sim.now_ms
         run(sim, via, "topic.create", {"name": "after", "partitions": 1})
