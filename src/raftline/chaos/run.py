@@ -42,7 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 60.0
     nodes: int = 3
     seed: int = 1
-    faults: tuple[str, ...] = tuple(catalogue.BY_NAME)
+    faults: tuple[str, ...] = tuple(fault.name for fault in catalogue.ALL if fault.is_usual)
     every_s: float = 0.0  # begin a fault so often; 0: one after another
     hold_s: float = 1.5
     queue: bool = True

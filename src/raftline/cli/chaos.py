@@ -103,7 +103,8 @@ def _list(session: Session, faults: Any) -> int:
     found: list[dict[str, str]] = []
     for fault in faults:
         why = fault.needs()
-        rows.add_row(fault.name, fault.text, f"not here: {why}" if why else "yes")
+        usual = "yes" if fault.is_usual else "if named"
+        rows.add_row(fault.name, fault.text, f"not here: {why}" if why else usual)
         found.append({"fault": fault.name, "text": fault.text, "why_not": why})
     session.table(found, rows)
     return exits.DONE
