@@ -133,6 +133,6 @@ def _show(session: Session, verdict: Any) -> None:
     for violation in verdict.violations[:10]:
         said.print(violation[:1000], markup=False)
     if verdict.clean:
-        said.print(f"[green]every promise was kept[/green] in {verdict.seconds:.0f} s")
+        said.print(f"every promise was kept in {verdict.seconds:.0f} s", style="green")
     else:
-        said.print(f"[red]a promise was broken[/red]; evidence: {verdict.evidence}")
+        said.print(f"a promise was broken; evidence: {verdict.evidence}", style="red")
