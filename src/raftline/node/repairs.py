@@ -6,6 +6,9 @@ stored beside the log. It costs no vote.
 Invariants
     Q1  One repair of a range at a time.
     Q2  A range that no replica can give costs this one its place, where the rest is a majority.
+        Only tries with all others alive count: one that is down may have those bytes.
+    Q3  After a try that failed the range is looked at again, ever more rarely, whether or not
+        anybody reads it: the first call to a node that returned may find a dead link.
 """
 
 from collections.abc import Sequence
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 5_000
 TRIES = 3
 AGAIN_MS = 1_000
+AGAIN_MS_MAX = 30_000
 
 Key = tuple[int, str, int]  # shard, name of the log, start
 
@@ -38,7 +42,8 @@ class Repairs:
     def __init__(self, node: "Node") -> None:
         self._node = node
         self._repairing: set[Key] = set()
-        self._failures: dict[Key, int] = {}
+        self._failures: dict[Key, tuple[int, int]] = {}  # all, and those with all others alive
+        self._looking: set[Key] = set()  # a look at the range is due
 
     def serve(self) -> None:
         """Answer other nodes."""
@@ -49,13 +54,20 @@ class Repairs:
         replica = host.replica
         if replica is None or replica.is_closed or (replica.shard, log, start) in self._repairing:
             return
-        others = [node_of(ReplicaId(r)) for r in (*replica.conf.voters, *replica.conf.learners)]
-        nodes = [n for n in others if n != self._node.id and self._node.peers.is_live(n)]
-        if not nodes:
+        key = (replica.shard, log, start)
+        others = self._others(replica)
+        nodes = [node for node in others if self._node.peers.is_live(node)]
+        if not nodes and key not in self._failures:
             self._node.log("error", "log.no_source", partition=host.name, start=start, end=end)
-            return
-        self._repairing.add((replica.shard, log, start))
-        self._ask_range(host, log, start, end, nodes)
+        if others:
+            self._repairing.add(key)
+            self._ask_range(host, log, start, end, nodes)
+
+    def _others(self, replica: Replica) -> list[int]:
+        """Return the nodes that have another replica of the shard."""
+        members = (*replica.conf.voters, *replica.conf.learners)
+        nodes = [int(node_of(ReplicaId(member))) for member in members]
+        return [node for node in nodes if node != self._node.id]
 
     def _ask_range(
         self, host: PartitionHost, name: str, start: int, end: int, nodes: Sequence[int]
@@ -64,10 +76,10 @@ class Repairs:
         assert replica is not None
         key = (replica.shard, name, start)
         log = host.log_named(name)
-        if log is None or end <= log.log_start:  # nobody needs those bytes any more
-            self._repairing.discard(key)
+        if log is None or end <= log.log_start or replica.is_closed:  # nobody needs those bytes
+            self._forget(key)
             return
-        if not nodes or replica.is_closed:
+        if not nodes:
             self._not_repaired(host, replica, key)
             return
 
@@ -88,23 +100,56 @@ class Repairs:
                 )
                 self._ask_range(host, name, start, end, nodes[1:])
                 return
-            self._repairing.discard(key)
-            self._failures.pop(key, None)
+            self._forget(key)
             self._node.log("info", "log.repaired", partition=host.name, start=start, end=end)
 
         body = [_pack((replica.shard, start, end, name))]
         self._node.remote.call(nodes[0], VERB_RANGE, body, TIMEOUT_MS, answered, bulk=True)
 
+    def _forget(self, key: Key) -> None:
+        self._repairing.discard(key)
+        self._failures.pop(key, None)
+
     def _not_repaired(self, host: PartitionHost, replica: Replica, key: Key) -> None:
-        """Try again later; a range nobody can give costs the replica its place."""
-        self._failures[key] = self._failures.get(key, 0) + 1
-        self._node.clock.call_later(AGAIN_MS, lambda: self._repairing.discard(key))
-        if self._failures[key] < TRIES or replica.is_closed or len(replica.conf.voters) < 3:
+        """Try again later; a range nobody can give costs the replica its place. Q2, Q3."""
+        failed, refused = self._failures.get(key, (0, 0))
+        refused += all(self._node.peers.is_live(node) for node in self._others(replica))
+        self._failures[key] = (failed + 1, refused)
+        if refused < TRIES or len(replica.conf.voters) < 3:
+            self._node.clock.call_later(AGAIN_MS, lambda: self._repairing.discard(key))
+            self._look_later(host, replica, key)
             return
-        del self._failures[key]
+        self._forget(key)
         name = f"{host.name}:{key[1]}" if key[1] else host.name
         reason = f"{name}@{key[2]} is damaged and no other replica has those bytes any more"
         self._node.shards.stop_replica(replica, reason)
+
+    def _look_later(self, host: PartitionHost, replica: Replica, key: Key) -> None:
+        if key not in self._looking:
+            self._looking.add(key)
+            failed, _ = self._failures.get(key, (1, 0))
+            pause_ms = min(AGAIN_MS_MAX, AGAIN_MS << min(failed - 1, 5))
+            self._node.clock.call_later(pause_ms, lambda: self._look_again(host, replica, key))
+
+    def _look_again(self, host: PartitionHost, replica: Replica, key: Key) -> None:
+        """Repair a range if it is still damaged: meanwhile it may be trimmed or replaced."""
+        _, name, start = key
+        self._looking.discard(key)
+        log = host.log_named(name)
+        if log is None or replica.is_closed:
+            self._forget(key)
+            return
+        if key in self._repairing:  # a reader was faster
+            self._look_later(host, replica, key)
+            return
+
+        def looked(_: Exported | None, error: BaseException | None) -> None:
+            if not isinstance(error, DamagedRange) or error.start_offset != start:
+                self._failures.pop(key, None)
+            if isinstance(error, DamagedRange):
+                self.repair(host, error.start_offset, error.end_offset, name)
+
+        self._node.segments.run(log.export_job(start, 1, log.log_end), looked)
 
     def _on_range(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
         shard, start, end, name = msgspec.msgpack.decode(body, type=tuple[int, int, int, str])
