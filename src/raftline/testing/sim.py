@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from raftline.config.settings import Settings
-from raftline.model.errors import RaftlineError
+from raftline.model.errors import RaftlineError, TopicExists
 from raftline.testing.checker import RECOVERY_MS_MAX, Verdict, check
 from raftline.testing.cluster import SimCluster, SimError, production_node, sim_settings
 from raftline.testing.faults import FAULTS, Nemesis, Strike
@@ -164,16 +164,38 @@ class Simulation:
             lambda: all(cluster.is_ready(name) for name in cluster.hosts), BOOT_MS
         )
         if ready:
-            try:
-                cluster.create_topic(self.plan.workload.topic, self.plan.workload.partitions)
-                if self.queue is not None:
-                    self.queue.create()
-                if self.pipeline is not None:
-                    self.pipeline.create()
-            except (RaftlineError, SimError):
-                ready = False
+            plan = self.plan.workload
+            ready = self._create(lambda: cluster.create_topic(plan.topic, plan.partitions))
+        if ready and self.queue is not None:
+            ready = self._create(self.queue.create)
+        if ready and self.pipeline is not None:
+            ready = self._create(self.pipeline.create)
         self.final.boot_ms = cluster.now_ms if ready else -1.0
         return ready
+
+    def _create(self, create: Callable[[], object]) -> bool:
+        """Create a topic, and ask again if a process ended meanwhile, as a client would.
+
+        The call that got no answer may have created it. With no process ended a refusal counts.
+        """
+        cluster = self.cluster
+        is_again = False
+        while True:
+            ended = sum(len(host.ends) for host in cluster.hosts.values())
+            try:
+                create()
+            except TopicExists:
+                return is_again
+            except (RaftlineError, SimError):
+                if sum(len(host.ends) for host in cluster.hosts.values()) == ended:
+                    return False
+            else:
+                return True
+            is_again = True
+            if not cluster.world.run_until(
+                lambda: all(cluster.is_ready(name) for name in cluster.hosts), BOOT_MS
+            ):
+                return False
 
     def _work(self) -> None:
         now_ms = self.cluster.now_ms
