@@ -16,9 +16,10 @@ BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 LINE = re.compile(r"\$ (?P<command>.*?)(?:\s+# exit (?P<code>\d))?(?:\s+# .*)?")
 
 
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    rig = Rig(tmp_path_factory.mktemp("guide"), nodes=3)
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    """Start a cluster for one page: pages create the same topics."""
+    rig = Rig(tmp_path / "cluster", nodes=3)
     try:
         rig.start_all()
         yield rig
