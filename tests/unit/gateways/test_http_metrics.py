@@ -4,7 +4,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from raftline.config.settings import LogOutputSettings, Settings
-from raftline.gateways.http import server
+from raftline.gateways import stream_server
 from tests.unit.gateways.sim_web import TOPIC, SimWeb, serve_sim
 from tests.unit.gateways.web import Web, request, serve
 
@@ -92,7 +92,7 @@ def test_requests_are_not_logged_by_default() -> None:
 
 
 def test_a_request_without_an_answer_is_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "TICK_MS", 10)
+    monkeypatch.setattr(stream_server, "TICK_MS", 10)
 
     async def scenario(web: Web) -> None:
         web.node.later = []
@@ -112,7 +112,7 @@ def test_a_request_without_an_answer_is_warned_of_once(monkeypatch: pytest.Monke
 
 
 def test_a_long_poll_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "TICK_MS", 10)
+    monkeypatch.setattr(stream_server, "TICK_MS", 10)
 
     async def scenario(web: Web) -> None:
         web.node.topic(TOPIC)

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from raftline.config.settings import LimitSettings, Settings
+from raftline.gateways import stream_server
 from raftline.gateways.http import server as server_module
 from raftline.gateways.http.head import Fields, Refused, RequestLine, parse_query, unquote
 from raftline.model.errors import NoLeader
@@ -324,7 +325,7 @@ def test_random_bytes_never_break_the_server() -> None:
 def test_a_request_that_does_not_arrive_in_time_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server_module, "TICK_MS", 10)
+    monkeypatch.setattr(stream_server, "TICK_MS", 10)
 
     async def scenario(web: Web) -> None:
         web.gateway.server.request_ticks_max = 10
@@ -344,7 +345,7 @@ def test_a_request_that_does_not_arrive_in_time_is_refused(
 def test_an_idle_client_is_hung_up_on_and_a_waiting_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server_module, "TICK_MS", 10)
+    monkeypatch.setattr(stream_server, "TICK_MS", 10)
 
     async def scenario(web: Web) -> None:
         web.gateway.server.idle_ticks_max = 10

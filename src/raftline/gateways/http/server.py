@@ -11,7 +11,6 @@ Bounds
 """
 
 import asyncio
-import socket
 import traceback
 from collections import deque
 from collections.abc import Callable, Sized
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from raftline.gateways import stream_server
 from raftline.gateways.http import replies
 from raftline.gateways.http.connection import Exchange, HttpConnection, Known, Run
 from raftline.gateways.http.head import (
@@ -30,6 +30,7 @@ from raftline.gateways.http.head import (
     is_closing,
 )
 from raftline.gateways.http.request_log import LoggedExchanges
+from raftline.gateways.stream_server import StreamServer
 from raftline.gateways.trace_context import TraceContext, parse_context
 from raftline.model.errors import Internal, OverLimit, RaftlineError
 from raftline.model.limits import WAIT_MS_MAX
@@ -42,11 +43,10 @@ if TYPE_CHECKING:
 
 KNOWN_MAX = 4_096
 KNOWN_BYTES_MAX = 1_024  # a longer head is parsed each time
-TICK_MS = 1_000
 IDLE_TICKS_MAX = 120
 REQUEST_TICKS_MAX = 60  # for a request to arrive whole, and for a client to read its replies
 LINGER_TICKS_MAX = 2
-WAIT_TICKS_MAX = WAIT_MS_MAX // TICK_MS
+WAIT_TICKS_MAX = WAIT_MS_MAX // stream_server.TICK_MS
 LABEL_CHARS_MAX = 200
 # The ends of paths whose answer waits for messages, where it may: no wonder that it is long.
 WAITING = ("/messages", "/receive", "/poll", "/consume", "/lease", "/receiveMessage")
@@ -54,23 +54,16 @@ WAITING = ("/messages", "/receive", "/poll", "/consume", "/lease", "/receiveMess
 Route = Callable[[RequestLine, Fields], Run]
 
 
-class HttpServer:
+class HttpServer(StreamServer[HttpConnection]):
     """Serves requests on the node's loop. ``route`` turns a head into what runs for it."""
 
     __slots__ = (
         "_blocks",
-        "_connections",
-        "_connections_max",
-        "_dirty",
-        "_listeners",
         "_log",
-        "_loop",
         "_reports",
         "_route",
         "_says_requests",
         "_slow_ticks",
-        "_timer",
-        "counts",
         "idle_ticks_max",
         "inflight_bytes_max",
         "linger_ticks_max",
@@ -81,7 +74,6 @@ class HttpServer:
         "shared",
         "shared_view",
         "spans",
-        "tick",
         "wholes",
     )
 
@@ -98,13 +90,11 @@ class HttpServer:
         slow_request_ms: int = 0,
         says_requests: bool = False,
     ) -> None:
-        self.counts = counts or GatewayCounts()
-        self._slow_ticks = -(-slow_request_ms // TICK_MS)  # 0: none is too slow
+        super().__init__(loop, counts or GatewayCounts(), connections_max=connections_max)
+        self._slow_ticks = -(-slow_request_ms // stream_server.TICK_MS)  # 0: none is too slow
         self._says_requests = says_requests
-        self._loop = loop
         self._route = route
         self._log = log
-        self._connections_max = connections_max
         self.request_bytes_max = request_bytes_max
         self.inflight_bytes_max = inflight_bytes_max
         self.idle_ticks_max = IDLE_TICKS_MAX
@@ -116,35 +106,12 @@ class HttpServer:
         self.wholes: dict[bytes, Known] = {}
         self.prefixes: dict[bytes, Known] = {}
         self.spans: Spans | None = None
-        self.tick = 0
         self._blocks: dict[bytes, Fields] = {}
-        self._connections: dict[HttpConnection, None] = {}
-        self._dirty: list[HttpConnection] = []
-        self._listeners: list[asyncio.Server] = []
         self._reports = 0
-        self._timer: asyncio.TimerHandle | None = None
 
-    async def start(self, listener: socket.socket) -> None:
-        """Serve on a listening socket."""
-        server = await self._loop.create_server(lambda: HttpConnection(self), sock=listener)
-        self._listeners.append(server)
-        if self._timer is None:
-            self._timer = self._loop.call_later(TICK_MS / 1000, self._watch)
-
-    def stop_listening(self) -> None:
-        """Take no new connection; the ones that are here go on."""
-        for listener in self._listeners:
-            listener.close()
-
-    def close(self) -> None:
-        """Hang up on everybody."""
-        self.stop_listening()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for connection in list(self._connections):
-            connection.flush()
-            connection.close()
+    def connect(self) -> HttpConnection:
+        """Return the protocol of a new connection."""
+        return HttpConnection(self)
 
     @property
     def connection_count(self) -> int:
@@ -153,31 +120,12 @@ class HttpServer:
 
     # -- what connections call
 
-    def adopt(self, connection: HttpConnection) -> bool:
-        """Count ``connection`` in; False if there are too many."""
-        if len(self._connections) >= self._connections_max:
-            return False
-        self._connections[connection] = None
-        self.counts.connections = len(self._connections)
-        return True
-
-    def forget(self, connection: HttpConnection) -> None:
-        """Count ``connection`` out."""
-        self._connections.pop(connection, None)
-        self.counts.connections = len(self._connections)
-
     def full_reply(self) -> bytes:
         """Return what a client hears that is one too many."""
         error = OverLimit("connections", self._connections_max + 1, self._connections_max)
         self.counts.refuse(error.code)
         body = msgspec.json.encode({"error": replies.error_body(error)})
         return replies.head(503, replies.JSON, len(body), "Connection: close\r\n") + body
-
-    def flush_soon(self, connection: HttpConnection) -> None:
-        """Let ``connection`` write its replies at the end of this pass."""
-        self._dirty.append(connection)
-        if len(self._dirty) == 1:
-            self._loop.call_soon(self._flush)
 
     def learn(self, block: bytes) -> Known:
         """Parse a head that was not seen before, and remember it. Raises Refused."""
@@ -244,17 +192,6 @@ class HttpServer:
         else:
             _make_place(self.wholes)
             self.wholes[block] = known
-
-    def _flush(self) -> None:
-        dirty, self._dirty = self._dirty, []
-        for connection in dirty:
-            connection.flush()
-
-    def _watch(self) -> None:
-        self._timer = self._loop.call_later(TICK_MS / 1000, self._watch)
-        self.tick += 1
-        for connection in list(self._connections):
-            connection.watch(self.tick)
 
 
 def _context_of(fields: Fields) -> TraceContext | None:

@@ -6,18 +6,17 @@ Bounds
 """
 
 import asyncio
-import socket
 import traceback
 from collections.abc import Callable
 
 from raftline.gateways.kafka.connection import KafkaConnection
 from raftline.gateways.kafka.dispatch import Call, Handler, Table
 from raftline.gateways.kafka.schema import API_VERSIONS
+from raftline.gateways.stream_server import StreamServer
 from raftline.telemetry.counters import GatewayCounts
 from raftline.telemetry.log import LogEvent
 from raftline.transport.frames import BUFFER_BYTES, BufferPool
 
-TICK_MS = 1_000
 IDLE_TICKS_MAX = 600  # as Kafka: clients keep connections open and say nothing
 REQUEST_TICKS_MAX = 60
 BUFFER_BYTES_MIN = 16 << 10
@@ -28,19 +27,12 @@ Raw = Callable[
 ]  # connection, handler, version, correlation id, buffer, its view, start of the body, end
 
 
-class KafkaServer:
+class KafkaServer(StreamServer[KafkaConnection]):
     """Serves Kafka's protocol on the node's loop."""
 
     __slots__ = (
-        "_connections",
-        "_connections_max",
-        "_dirty",
-        "_listeners",
         "_log",
-        "_loop",
         "_reports",
-        "_timer",
-        "counts",
         "frame_bytes_max",
         "handlers",
         "idle_ticks_max",
@@ -50,7 +42,6 @@ class KafkaServer:
         "request_ticks_max",
         "shared",
         "shared_view",
-        "tick",
     )
 
     def __init__(
@@ -65,15 +56,9 @@ class KafkaServer:
         frame_bytes_max: int,
         inflight_bytes_max: int,
     ) -> None:
-        self._loop = loop
+        super().__init__(loop, counts, connections_max=connections_max)
         self._log = log
-        self._connections: dict[KafkaConnection, None] = {}
-        self._connections_max = connections_max
-        self._dirty: list[KafkaConnection] = []
-        self._listeners: list[asyncio.Server] = []
         self._reports = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self.counts = counts
         self.handlers = table.handlers
         self.raw = raw
         self.frame_bytes_max = frame_bytes_max
@@ -83,51 +68,19 @@ class KafkaServer:
         self.pool = BufferPool(BUFFER_BYTES_MIN)
         self.shared = bytearray(BUFFER_BYTES)
         self.shared_view = memoryview(self.shared)
-        self.tick = 0
 
-    async def start(self, listener: socket.socket) -> None:
-        """Serve on a listening socket."""
-        server = await self._loop.create_server(lambda: KafkaConnection(self), sock=listener)
-        self._listeners.append(server)
-        if self._timer is None:
-            self._timer = self._loop.call_later(TICK_MS / 1000, self._watch)
-
-    def stop_listening(self) -> None:
-        """Take no new connection; the ones that are here go on."""
-        for listener in self._listeners:
-            listener.close()
-
-    def close(self) -> None:
-        """Hang up on everybody."""
-        self.stop_listening()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for connection in list(self._connections):
-            connection.flush()
-            connection.close()
+    def connect(self) -> KafkaConnection:
+        """Return the protocol of a new connection."""
+        return KafkaConnection(self)
 
     # -- for connections
 
     def adopt(self, connection: KafkaConnection) -> bool:
-        """Count a connection in; False if there are too many."""
-        if len(self._connections) >= self._connections_max:
-            self.counts.refuse("over_limit")
-            return False
-        self._connections[connection] = None
-        self.counts.connections = len(self._connections)
-        return True
-
-    def forget(self, connection: KafkaConnection) -> None:
-        """Count a connection out."""
-        self._connections.pop(connection, None)
-        self.counts.connections = len(self._connections)
-
-    def flush_soon(self, connection: KafkaConnection) -> None:
-        """Write a connection's replies at the end of this pass."""
-        self._dirty.append(connection)
-        if len(self._dirty) == 1:
-            self._loop.call_soon(self._flush)
+        """Count a connection in; False, and a refusal, if there are too many."""
+        if super().adopt(connection):
+            return True
+        self.counts.refuse("over_limit")
+        return False
 
     def unknown(self, key: int) -> tuple[Handler, Call] | None:
         """Return what answers an unknown version: only ApiVersions is answered."""
@@ -148,16 +101,3 @@ class KafkaServer:
         self._log(
             "error", "kafka.failed", report=f"k{self._reports}", error=repr(error), where=where
         )
-
-    # -- inside
-
-    def _flush(self) -> None:
-        dirty, self._dirty = self._dirty, []
-        for connection in dirty:
-            connection.flush()
-
-    def _watch(self) -> None:
-        self._timer = self._loop.call_later(TICK_MS / 1000, self._watch)
-        self.tick += 1
-        for connection in list(self._connections):
-            connection.watch(self.tick)
