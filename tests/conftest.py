@@ -1,6 +1,7 @@
 """What every test lives under: skips need a listed reason, generated files can be accepted."""
 
-from collections.abc import Generator
+import shutil
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def rewrite(request: pytest.FixtureRequest) -> bool:
     """Whether expected files are to be written instead of compared."""
     return bool(request.config.getoption("--rewrite"))
+
+
+@pytest.fixture(scope="module")
+def module_path(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """A directory for what the tests of a module share; gone with the last, unless one failed.
+
+    Every node of a cluster allocates its write-ahead log before it starts: what is left behind
+    by a whole run would fill the disk and the last clusters would rightly refuse messages.
+    """
+    failed = request.session.testsfailed
+    path = tmp_path_factory.mktemp(request.path.stem)
+    yield path
+    if request.session.testsfailed == failed:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def allowed_skips(text: str) -> frozenset[str]:

@@ -38,10 +38,10 @@ ORDERS = "/v1/topics/orders/partitions/0/messages"
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+def rig(module_path: Path) -> Iterator[Rig]:
     """Three nodes that create no topic unasked, with one topic and one message."""
     settings = ("topics.auto_create=false", "limits.batch_bytes_max=64KiB")
-    made = Rig(tmp_path_factory.mktemp("bad-input"), settings=settings)
+    made = Rig(module_path / "bad-input", settings=settings)
     try:
         made.start_all()
         assert made.command("topic", "create", "orders", "--partitions", "2").exit == 0
@@ -588,9 +588,9 @@ def assert_refused(done: Done, code: int, words: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def used(module_path: Path) -> Path:
     """A directory that a single node has used."""
-    directory = tmp_path_factory.mktemp("used")
+    directory = module_path / "used"
     made = Rig(directory, nodes=1)
     try:
         made.start_all()

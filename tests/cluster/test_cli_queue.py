@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +16,8 @@ NODES = 3
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    rig = Rig(tmp_path_factory.mktemp("cli"), nodes=NODES)
+def rig(module_path: Path) -> Iterator[Rig]:
+    rig = Rig(module_path / "cli", nodes=NODES)
     try:
         rig.start_all()
         yield rig

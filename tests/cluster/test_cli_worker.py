@@ -17,8 +17,8 @@ from tests.cluster.shell import Shell
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    rig = Rig(tmp_path_factory.mktemp("worker"), nodes=1, settings=("delivery.backoff_ms=10",))
+def rig(module_path: Path) -> Iterator[Rig]:
+    rig = Rig(module_path / "worker", nodes=1, settings=("delivery.backoff_ms=10",))
     try:
         rig.start_all()
         yield rig

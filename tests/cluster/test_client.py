@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -200,8 +201,8 @@ def test_a_leader_that_hangs_is_gone_round(make_rig: MakeRig, way: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory, way: str):
-    made = Rig(tmp_path_factory.mktemp(f"client-{way}"), nodes=1)
+def rig(module_path: Path, way: str):
+    made = Rig(module_path / f"client-{way}", nodes=1)
     try:
         made.start_all()
         wait_for_grpc(made)

@@ -1,6 +1,7 @@
 """The client's answers do not depend on what carries its calls: HTTP and gRPC, side by side."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +22,8 @@ ONLY_HTTP = {"queries"}  # what jobs hold: they speak HTTP
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory):
-    made = Rig(tmp_path_factory.mktemp("alike"), nodes=1)
+def rig(module_path: Path):
+    made = Rig(module_path / "alike", nodes=1)
     try:
         made.start_all()
         wait_for_grpc(made)

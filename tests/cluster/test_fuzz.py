@@ -11,6 +11,7 @@ import re
 import socket
 import string
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,8 +39,8 @@ ENDLESS = ("wait", "wait_ms", "timeout", "timeout_ms")  # parameters that make a
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    made = Rig(tmp_path_factory.mktemp("fuzz"), nodes=1, settings=("limits.timeout_ms=2000",))
+def rig(module_path: Path) -> Iterator[Rig]:
+    made = Rig(module_path / "fuzz", nodes=1, settings=("limits.timeout_ms=2000",))
     try:
         made.start_all()
         assert made.command("topic", "create", "orders", "--partitions", "2").exit == 0

@@ -20,8 +20,8 @@ TIME_MS = 1_790_000_000_000
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    rig = Rig(tmp_path_factory.mktemp("replay"), nodes=1)
+def rig(module_path: Path) -> Iterator[Rig]:
+    rig = Rig(module_path / "replay", nodes=1)
     try:
         rig.start_all()
         yield rig

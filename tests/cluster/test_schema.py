@@ -6,6 +6,7 @@ are put in place of the generated ones.
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,8 +45,8 @@ def as_it_is(_context: object, value: Any) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    made = Rig(tmp_path_factory.mktemp("schema"), nodes=1, settings=("limits.timeout_ms=3000",))
+def rig(module_path: Path) -> Iterator[Rig]:
+    made = Rig(module_path / "schema", nodes=1, settings=("limits.timeout_ms=3000",))
     try:
         made.start_all()
         yield made

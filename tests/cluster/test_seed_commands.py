@@ -478,8 +478,8 @@ def call(text: str, url: str) -> Ran:
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    made = Rig(tmp_path_factory.mktemp("seeds"))
+def rig(module_path: Path) -> Iterator[Rig]:
+    made = Rig(module_path / "seeds")
     try:
         made.start_all()
         yield made

@@ -21,8 +21,8 @@ from tests.cluster.test_client import wait_for_grpc
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory):
-    made = Rig(tmp_path_factory.mktemp("tasks"), nodes=1)
+def rig(module_path: Path):
+    made = Rig(module_path / "tasks", nodes=1)
     try:
         made.start_all()
         yield made

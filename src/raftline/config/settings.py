@@ -144,6 +144,14 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         float,
         Meta(ge=0.0, le=0.5, description="free part of the disk below which appends are refused"),
     ] = 0.05
+    free_bytes_enough: Annotated[
+        int,
+        Meta(ge=64 * MIB, description="free bytes that are room enough, however large the disk"),
+    ] = 4 * GIB
+
+    def free_bytes_min(self, total_bytes: int) -> int:
+        """Return the free bytes below which a disk of that size takes no more messages."""
+        return min(int(self.free_ratio_min * total_bytes), self.free_bytes_enough)
 
 
 class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

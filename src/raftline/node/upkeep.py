@@ -100,13 +100,13 @@ class Upkeep:
                 healthy,
             )
         )
-        ratio = self._node.settings.log.free_ratio_min
+        free_bytes_min = self._node.settings.log.free_bytes_min
         self._full_peers = {
             peer.node: beat
             for peer in self._node.peers
             if not peer.silent
             and (beat := peer.heartbeat) is not None
-            and 0 <= beat.free_bytes < ratio * beat.total_bytes  # -1: it could not measure
+            and 0 <= beat.free_bytes < free_bytes_min(beat.total_bytes)  # -1: it could not measure
         }
         now = self._node.clock.mono_ms()
         if not healthy and now - self._handed_mono >= HAND_OVER_MS:
@@ -263,7 +263,7 @@ class Upkeep:
         except OSError as error:
             self._node.log("warning", "disk.unmeasured", reason=str(error))
             return
-        floor = self._node.settings.log.free_ratio_min * self.total_bytes
+        floor = self._node.settings.log.free_bytes_min(self.total_bytes)
         full = self.free_bytes < floor or self._node.segments.disk_full
         if full != self.is_full:
             self.is_full = full
@@ -276,7 +276,7 @@ class Upkeep:
         Half of the floor is for what leaders let in before they knew; below that only for what
         stores no messages: a trim makes room, and a new leader's first entry lets it lead.
         """
-        floor = self._node.settings.log.free_ratio_min * self.total_bytes
+        floor = self._node.settings.log.free_bytes_min(self.total_bytes)
         if self.free_bytes >= floor / 2 and not self._node.segments.disk_full:
             return True
         return not any(_stores(entry.data) for entry in entries)
@@ -284,7 +284,7 @@ class Upkeep:
     def admission(self, replica: Replica) -> RaftlineError | None:
         """Refuse an append that would find no room: here, or on a majority of the replicas."""
         if self.is_full:
-            floor = int(self._node.settings.log.free_ratio_min * self.total_bytes)
+            floor = self._node.settings.log.free_bytes_min(self.total_bytes)
             return DiskFull(self._node.identity.name, self.free_bytes, floor)
         if self._node.wal.bytes_used > self._node.settings.wal.bytes_max:
             return DiskFull(self._node.identity.name, 0, self._node.settings.wal.bytes_max)
@@ -299,7 +299,7 @@ class Upkeep:
             return None
         node = node_of(ReplicaId(full[0]))
         beat = self._full_peers[node]
-        floor = int(self._node.settings.log.free_ratio_min * beat.total_bytes)
+        floor = self._node.settings.log.free_bytes_min(beat.total_bytes)
         return DiskFull(node, beat.free_bytes, floor)
 
     def _scrub_next(self) -> None:

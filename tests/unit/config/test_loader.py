@@ -213,3 +213,9 @@ def test_loading_settings_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_large_disk_is_full_later() -> None:
+    log = load(None, {}, {"log.free_bytes_enough": "2GB"}).log
+    assert log.free_bytes_min(10**10) == 5 * 10**8, "a twentieth of a small disk"
+    assert log.free_bytes_min(10**12) == 2 * 10**9, "what is enough on a large one"
