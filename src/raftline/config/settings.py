@@ -48,6 +48,9 @@ class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     insecure: Annotated[
         bool, Meta(description="listen beyond loopback without credentials and TLS")
     ] = False
+    test_clock_file: Annotated[
+        str, Meta(description="for tests: 8 bytes, ms by which the time of day is wrong")
+    ] = ""
 
 
 class ListenSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -22,6 +22,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from raftline.config.relations import problems
@@ -151,7 +152,7 @@ class _Process:
     def _assemble(self) -> None:
         loop = self._loop = asyncio.get_running_loop()
         settings = self._settings
-        clock = LoopClock(loop)
+        clock = self._new_clock(loop)
         output = settings.log_output
         log = self._log = Log(clock.wall_ms, level=output.level, form=output.format)
         self._over = asyncio.Event()
@@ -175,6 +176,19 @@ class _Process:
         self._gateway = HttpGateway(loop, clock, self._node, settings, log)
         self._grpc = GrpcStart(clock, self._node, settings, self._listeners["grpc"], log)
         self._kafka = KafkaStart(clock, self._node, settings, self._listeners["kafka"], log)
+
+    def _new_clock(self, loop: asyncio.AbstractEventLoop) -> LoopClock:
+        file = self._settings.node.test_clock_file
+        if not file:
+            return LoopClock(loop)
+        from raftline.node.shifted_clock import ShiftedClock
+
+        try:
+            return ShiftedClock(loop, Path(file))
+        except (OSError, ValueError) as error:
+            raise Refusal(
+                f"node.test_clock_file: {error}", "for tests: a file of eight bytes", EXIT_USAGE
+            ) from error
 
     def _start_node(self) -> None:
         data_dir = self._settings.node.data_dir
