@@ -1,6 +1,8 @@
 """Fetch sets of jars with Maven, for tests and measurements that run other people's programs.
 
-    python scripts/fetch_jars.py SET [SET ...]   SET: kafka-3.9, kafka-4, kafka-broker, spark-kafka
+    python scripts/fetch_jars.py SET [SET ...]
+
+SET: elasticmq, kafka-3.9, kafka-4, kafka-broker, spark-kafka
 
 Each set lies in a folder of its own under ``$RAFTLINE_CACHE`` (default ~/.cache/raftline/jars) and
 is fetched once. Needs ``mvn`` and whatever repositories it is configured for. Prints the folders.
@@ -17,6 +19,7 @@ TIMEOUT_S = 600
 Coordinates = tuple[str, ...]  # group:artifact:version
 
 SETS: dict[str, tuple[Coordinates, bool]] = {  # jars; with all they depend on
+    "elasticmq": (("org.elasticmq:elasticmq-server_2.13:1.7.1",), True),
     "kafka-3.9": (("org.apache.kafka:kafka-tools:3.9.1",), True),
     "kafka-4": (("org.apache.kafka:kafka-tools:4.3.1", "org.slf4j:slf4j-nop:1.7.36"), True),
     "kafka-broker": (
