@@ -84,6 +84,7 @@ def tasks(base: KafkaSpec, section: str, goal: Goal | None, *, quick: bool) -> l
         result = run(base, task="single", count=count, in_flight=depth)
         name = f"single messages, {depth} in flight"
         found.append(_figure(section, f"{name}: rate", result.count / result.seconds, "requests/s"))
+        found.append(_figure(section, f"{name}: p99", result.p99_ms, "ms"))
         found.append(_cpu(section, f"{name}: server CPU", result, None))
     return found
 

@@ -1,7 +1,8 @@
 """Apache Kafka on loopback: one broker, or three that replicate, in KRaft mode.
 
 Jars come by Maven (scripts/fetch_jars.py, set ``kafka-broker``). Kafka does not sync what it
-acknowledges to disk; that is its default and is left so.
+acknowledges to disk; that is its default and is left so, except for topics that ask for
+``flush.messages=1``.
 """
 
 import contextlib
@@ -28,12 +29,12 @@ class Brokers:
     def __init__(self, directory: Path, count: int) -> None:
         self._directory = directory
         self._count = count
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
         self.servers = ",".join(f"127.0.0.1:{self._port(n)}" for n in range(count))
 
     @property
     def pids(self) -> list[int]:
-        return [child.pid for child in self._children]
+        return [child.pid for child in self._children.values()]
 
     def start(self) -> None:
         """Format, start, and wait until all listen."""
@@ -44,31 +45,62 @@ class Brokers:
             file.write_text(self._properties(number))
             self._format(jars, file)
         for number in range(self._count):
-            self._children.append(self._spawn(jars, number))
-        until = time.perf_counter() + START_S_MAX
+            self._children[number] = self._spawn(jars, number)
         for number in range(self._count):
-            while not _listens(self._port(number)):
-                if time.perf_counter() > until or self._children[number].poll() is not None:
-                    raise SystemExit(f"broker {number} did not start: see {self._directory}")
-                time.sleep(0.2)
+            self._wait(number)
+
+    def _wait(self, number: int) -> None:
+        until = time.perf_counter() + START_S_MAX
+        while not _listens(self._port(number)):
+            if time.perf_counter() > until or self._children[number].poll() is not None:
+                raise SystemExit(f"broker {number} did not start: see {self._directory}")
+            time.sleep(0.2)
+
+    def kill(self, server: str) -> int:
+        """End the broker at this address without warning; return its number."""
+        number = next(n for n in range(self._count) if server.endswith(f":{self._port(n)}"))
+        self._children[number].kill()
+        self._children[number].wait()
+        return number
+
+    def revive(self, number: int) -> None:
+        """Start a killed broker again."""
+        self._children[number] = self._spawn(_jars(), number)
+        self._wait(number)
 
     def stop(self) -> None:
         """End what was started."""
-        for child in self._children:
+        for child in self._children.values():
             child.terminate()
-        for child in self._children:
+        for child in self._children.values():
             try:
                 child.wait(30)
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
 
-    def create(self, topic: str, partitions: int) -> str:
+    def create(self, topic: str, partitions: int, *, synced: bool = False) -> str:
         """Create a topic on all brokers; return the address of the leader of partition 0."""
         from confluent_kafka.admin import AdminClient, NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 2})
-        admin.create_topics([NewTopic(topic, partitions, self._count)])[topic].result(30)
+        settings = {"flush.messages": "1"} if synced else {}
+        wanted = NewTopic(topic, partitions, self._count, config=settings)
+        admin.create_topics([wanted])[topic].result(30)
+        return self.leader(topic)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 2})
+        admin.delete_topics([topic])[topic].result(30)
+
+    def leader(self, topic: str) -> str:
+        """Wait until all replicas are in step; return the address of the leader."""
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 2})
         until = time.perf_counter() + START_S_MAX
         while time.perf_counter() < until:
             found = admin.list_topics(topic, timeout=10)

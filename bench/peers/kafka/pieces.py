@@ -1,0 +1,152 @@
+"""The comparison in pieces, each short enough to have the machine alone for it.
+
+A piece lets the sides take turns, round after round, each round on topics of its own, and keeps
+every value of every figure, so that pieces of different hours make one page.
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from bench.figures import Figure
+from bench.kafka_gateway import pair, run, tasks
+from bench.machine import describe, measure_sync
+from bench.peers.kafka.failover import outage
+from bench.peers.kafka.sides import Side, both, by_syncing, spec
+from bench.peers.kafka.spark import spark_rounds
+
+SUSTAINED = 12_000_000
+
+
+class Round(Protocol):
+    """One side's turn on a topic of its own."""
+
+    def __call__(self, topic: str, side: Side, *, quick: bool) -> list[Figure]: ...
+
+
+class Series(msgspec.Struct):
+    """One figure of one side, round by round."""
+
+    unit: str
+    values: list[float] = []
+
+
+class Piece(msgspec.Struct, kw_only=True):
+    """What one run of a piece found."""
+
+    name: str
+    title: str
+    rounds: int
+    quick: bool
+    at: str
+    machine: dict[str, str]
+    sync_p50_ms: list[float]
+    sync_p99_ms: list[float]
+    seconds: float = 0.0
+    load_after: str = ""
+    sides: dict[str, dict[str, Series]] = {}
+
+
+TITLES = {
+    "one": "1 node",
+    "three": "3 nodes, 3 replicas",
+    "syncing": "3 nodes, with and without syncing",
+    "sustained": "3 nodes, sustained",
+    "failover": "3 nodes, kill -9 of the leader",
+    "spark": "1 node, Spark reads the same topic",
+}
+
+
+def measure(name: str, work: Path, rounds: int, *, quick: bool) -> Piece:
+    """Run one piece."""
+    work.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    sync = measure_sync(work, 0.2 if quick else 2.0)
+    piece = Piece(
+        name=name,
+        title=TITLES[name],
+        rounds=rounds,
+        quick=quick,
+        at=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        machine=describe(work),
+        sync_p50_ms=[sync.p50_ms],
+        sync_p99_ms=[sync.p99_ms],
+    )
+    if name == "spark":
+        _note(piece, spark_rounds(work, rounds, quick=quick))
+    else:
+        clusters = by_syncing if name == "syncing" else both
+        with clusters(work, 1 if name == "one" else 3) as sides:
+            _take_turns(piece, sides, ROUNDS[name], rounds, quick=quick)
+    sync = measure_sync(work, 0.2 if quick else 2.0)
+    piece.sync_p50_ms.append(sync.p50_ms)
+    piece.sync_p99_ms.append(sync.p99_ms)
+    piece.seconds = time.perf_counter() - began
+    piece.load_after = " ".join(f"{value:.2f}" for value in os.getloadavg())
+    return piece
+
+
+def _take_turns(
+    piece: Piece, sides: dict[str, Side], one: Round, rounds: int, *, quick: bool
+) -> None:
+    for turn in range(rounds):
+        named = list(enumerate(sides.items()))
+        for number, (name, side) in named if turn % 2 == 0 else reversed(named):
+            _note(piece, {name: one(f"round-{turn}-{number}", side, quick=quick)})
+
+
+def _note(piece: Piece, found: dict[str, list[Figure]]) -> None:
+    for side, figures in found.items():
+        for figure in figures:
+            series = piece.sides.setdefault(side, {}).setdefault(figure.name, Series(figure.unit))
+            series.values.append(figure.value)
+
+
+def _all(topic: str, side: Side, *, quick: bool) -> list[Figure]:
+    one_kib = f"{topic}-1k"
+    side.create(one_kib)
+    leader = side.create(topic)
+    found = tasks(spec(side, topic, leader), "", None, quick=quick)
+    side.delete(topic)
+    side.delete(one_kib)
+    return found
+
+
+def _syncing(topic: str, side: Side, *, quick: bool) -> list[Figure]:
+    leader = side.create(topic)
+    base = spec(side, topic, leader)
+    found = pair(base, "", 50_000 if quick else 2_000_000, 100, None)[:2]
+    result = run(base, task="latency", count=100 if quick else 1_000)
+    for name, value in (("p50", result.p50_ms), ("p99", result.p99_ms)):
+        found.append(Figure(section="", name=f"100 B at 200/s: {name}", value=value, unit="ms"))
+    side.delete(topic)
+    return found
+
+
+def _sustained(topic: str, side: Side, *, quick: bool) -> list[Figure]:
+    leader = side.create(topic)
+    found = pair(spec(side, topic, leader), "", 200_000 if quick else SUSTAINED, 100, None)
+    side.delete(topic)
+    return found
+
+
+def _failover(topic: str, side: Side, *, quick: bool) -> list[Figure]:
+    found = outage(side, topic)
+    side.delete(topic)
+    return [
+        Figure(section="", name="longest time without an ack", value=found.seconds, unit="s"),
+        Figure(section="", name="acknowledged, then lost", value=found.lost, unit="messages"),
+        Figure(section="", name="stored twice", value=found.twice, unit="messages"),
+    ]
+
+
+ROUNDS: dict[str, Round] = {
+    "one": _all,
+    "three": _all,
+    "syncing": _syncing,
+    "sustained": _sustained,
+    "failover": _failover,
+}
