@@ -327,7 +327,7 @@ class PartitionHost:
             proposal.answer(refusals[0].error() if refusals else Applied(entry.index, events))
 
     def _apply_waiting(self, entry: Entry, proposal: Proposal | None) -> None:
-        """Apply a command about waiting messages, staged writes or a parcel: they have bytes. A4."""
+        """Apply a command about waiting messages or staged writes, or a parcel: bytes to keep. A4."""
         events = self.machine.apply(entry.index, entry.term, entry.data)
         for event in events:
             if isinstance(event, AppendedEntry):
