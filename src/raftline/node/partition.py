@@ -327,7 +327,7 @@ class PartitionHost:
             proposal.answer(refusals[0].error() if refusals else Applied(entry.index, events))
 
     def _apply_waiting(self, entry: Entry, proposal: Proposal | None) -> None:
-        """Apply a command about waiting messages or staged writes, or a parcel: bytes to keep. A4."""
+        """Apply what may let messages wait: also of staged writes, and parcels. A4."""
         events = self.machine.apply(entry.index, entry.term, entry.data)
         for event in events:
             if isinstance(event, AppendedEntry):
