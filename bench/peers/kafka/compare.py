@@ -10,6 +10,7 @@ acknowledged batch to the disks of a majority; Kafka does not sync at all, unles
 
 import argparse
 import os
+import signal
 import statistics
 import sys
 from pathlib import Path
@@ -34,6 +35,7 @@ def main(words: list[str] | None = None) -> int:
     asked = parser.parse_args(words)
     # Nodes start as they do where Raftline is installed: from compiled files.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and no server stays behind
     work = Path(asked.work).resolve()
     for name in [] if asked.page else asked.pieces or list(TITLES):
         piece = measure(name, work / "data", asked.rounds, quick=asked.quick)
