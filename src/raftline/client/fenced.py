@@ -25,7 +25,7 @@ import msgspec
 
 from raftline.client.fenced_calls import BATCH, JSON, FencedCalls, Reply
 from raftline.model.batch import split_batches
-from raftline.model.errors import InvalidArgument, LeaseLost, TimedOut
+from raftline.model.errors import InvalidArgument, LeaseLost, OffsetOutOfRange, TimedOut
 
 STAGE = "application/vnd.raftline.stage"
 READ_BYTES = 8 << 20
@@ -65,7 +65,7 @@ class Bounds(msgspec.Struct, frozen=True):
     partition: int
     log_start: int
     commit_end: int
-    archived: int
+    archived: int = 0
     offset: int = -1  # first message at or after the time asked for; commit_end if there is none
     timestamp: int = -1
 
@@ -75,8 +75,11 @@ class Fenced:
 
     __slots__ = ("_calls",)
 
-    def __init__(self, servers: Sequence[str] | str, timeout_s: float = 30.0) -> None:
-        self._calls = FencedCalls(servers, timeout_s)
+    def __init__(
+        self, servers: Sequence[str] | str, timeout_s: float = 30.0, *, turn: int = 0
+    ) -> None:
+        """``turn``: which of the nodes is asked first where any will do."""
+        self._calls = FencedCalls(servers, timeout_s, turn)
 
     def __enter__(self) -> "Fenced":
         return self
@@ -132,9 +135,16 @@ class Fenced:
         query: str,
         batch: int,
         winners: Sequence[tuple[int, int, int]],
+        *,
+        after: int | None = None,
     ) -> Published:
-        """Put the chunks that count into the log, once: (task, attempt, chunks it staged here)."""
-        body = {"query": query, "batch": batch, "winners": [list(winner) for winner in winners]}
+        """Put the chunks that count into the log, once: (task, attempt, chunks it staged here).
+
+        ``after``: the batch that was published last (-1: none). Raises FencedQuery if another was.
+        """
+        body: dict[str, Any] = {"query": query, "batch": batch, "winners": [*map(list, winners)]}
+        if after is not None:
+            body["after"] = after
         return msgspec.convert(self._post(topic, partition, "publish", body), Published)
 
     def abandon(self, topic: str, partition: int, query: str, batch: int) -> int:
@@ -248,6 +258,11 @@ class Fenced:
         rows = self._calls.call("GET", path, (topic, -1)).json()["partitions"]
         return msgspec.convert(rows, list[Bounds])
 
+    def group(self, group: str, topic: str) -> dict[str, Any]:
+        """Return how a group stands in a topic. Raises UnknownGroup."""
+        path = f"/v1/groups/{quote(group, safe='')}?{urlencode({'topic': topic})}"
+        return self._calls.call("GET", path, (topic, -1)).json()
+
     def commit(self, group: str, topic: str, cursors: Mapping[int, int]) -> None:
         """Move cursors of a stream group that has no members: a stream's progress for people."""
         offsets = {topic: {str(partition): offset for partition, offset in cursors.items()}}
@@ -275,10 +290,16 @@ class Fenced:
         """
         waited_ms = 0
         while start < end:
-            reply = self._read(topic, partition, start, end, bytes_max, waited_ms, any_replica)
+            try:
+                reply = self._read(topic, partition, start, end, bytes_max, waited_ms, any_replica)
+            except OffsetOutOfRange:
+                if not any_replica:
+                    raise
+                any_replica = False  # it may be behind; the leader knows
+                continue
             if reply.body:
                 waited_ms = 0
-                start = max(start, _end_of(reply.body))
+                start = max(start, end_of(reply.body))
                 yield reply.body
                 continue
             any_replica = False  # it may be behind
@@ -336,8 +357,8 @@ def _ranges(rows: Sequence[Sequence[int]]) -> Ranges:
     return [(start, end) for start, end in rows]
 
 
-def _end_of(batches: bytes) -> int:
-    """Return the offset behind the last message of whole batches."""
+def end_of(batches: bytes) -> int:
+    """Return the offset behind the last message of whole batches, at least one."""
     start, _ = split_batches(batches)[-1]
     base = int.from_bytes(batches[start : start + 8], "big")
     return base + int.from_bytes(batches[start + 23 : start + 27], "big") + 1

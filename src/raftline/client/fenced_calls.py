@@ -73,14 +73,14 @@ class FencedCalls:
 
     __slots__ = ("_connections", "_looked_ms", "_topology", "timeout_ms")
 
-    def __init__(self, servers: Sequence[str] | str, timeout_s: float) -> None:
+    def __init__(self, servers: Sequence[str] | str, timeout_s: float, turn: int = 0) -> None:
         hosts, is_grpc = server_list(servers)
         if is_grpc or not hosts:
             raise InvalidArgument("jobs ask over HTTP", "name servers as http://host:port")
         if timeout_s <= 0:
             raise InvalidArgument(f"a timeout of {timeout_s} s", "use more than none")
         self.timeout_ms = timeout_s * 1000
-        self._topology = Topology(hosts)
+        self._topology = Topology(hosts, turn)
         self._connections: dict[str, http.client.HTTPConnection] = {}
         self._looked_ms: dict[str, float] = {}
 

@@ -2,7 +2,7 @@
 
 Questions and answers (questions.py); each may be repeated.
     stage.put      {query, batch, task, attempt, chunk, payload, extras} -> {staged, already}
-    stage.publish  {query, batch, winners: [[task, attempt, chunks], ...]}
+    stage.publish  {query, batch, winners: [[task, attempt, chunks], ...], after: batch or None}
                    -> {offset, count, already, waiting, duplicates}
     stage.abandon  {query, batch} -> {dropped}
     stage.forget   {query} -> {dropped}
@@ -21,6 +21,7 @@ from raftline.machines.partition.staging_commands import (
     ChunkKey,
     ForgetQuery,
     Publish,
+    PublishAfter,
     Winner,
     encode_stage,
     encode_staging,
@@ -184,7 +185,11 @@ class StagedWrites:
 
             return end
 
-        data = encode_staging(Publish(replica.time.stamp(), query, batch, winners))
+        command = Publish(replica.time.stamp(), query, batch, winners)
+        if asked.get("after") is not None:
+            after = number_of(asked, "after", low=NO_BATCH)
+            command = PublishAfter(command.at_ms, query, batch, winners, after)
+        data = encode_staging(command)
         deadline = self._node.clock.mono_ms() + ms
         replica.propose(data, CommandProposal(host.name, deadline, ms, applied))
 
@@ -242,11 +247,11 @@ def query_of(asked: Arguments) -> str:
     return name
 
 
-def number_of(asked: Arguments, name: str, high: int = OFFSET_MAX) -> int:
+def number_of(asked: Arguments, name: str, high: int = OFFSET_MAX, low: int = 0) -> int:
     """Return a number that was asked with. Raises InvalidArgument."""
     value = asked.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= high:
-        raise InvalidArgument(f"{name} is {value!r}", f"a whole number from 0 to {high}")
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise InvalidArgument(f"{name} is {value!r}", f"a whole number from {low} to {high}")
     return value
 
 

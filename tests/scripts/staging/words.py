@@ -2,7 +2,7 @@
 
 at MS                              log time from here on
 stage QUERY BATCH TASK.ATTEMPT.CHUNK COUNT [keep=MS]    keep a chunk of so many messages
-publish QUERY BATCH [TASK.ATTEMPT.CHUNKS ...]           decide which attempts count
+publish QUERY BATCH [TASK.ATTEMPT.CHUNKS ...] [after=B] decide which attempts count
 move QUERY BATCH FIRST..END COUNT ... [dropped=N]       a leader moves chunks: messages of each
 wait QUERY BATCH FIRST COUNT                            a chunk whose messages are to wait
 append COUNT                       another producer's batch
@@ -21,6 +21,7 @@ from raftline.machines.partition.staging_commands import (
     Abandon,
     ForgetQuery,
     Publish,
+    PublishAfter,
     encode_piece,
     encode_stage,
     encode_staging,
@@ -61,10 +62,13 @@ class Words:
             encode_stage(self.at_ms, keep_ms, query, key, body, int(count), self.at_ms)
         )
 
-    def do_publish(self, plain, _) -> list[str]:
+    def do_publish(self, plain, options) -> list[str]:
         query, batch, *names = plain
         winners = [tuple(map(int, name.split("."))) for name in names]
-        return self._apply(encode_staging(Publish(self.at_ms, query, int(batch), winners)))
+        command = Publish(self.at_ms, query, int(batch), winners)
+        if "after" in options:
+            command = PublishAfter(self.at_ms, query, int(batch), winners, options["after"])
+        return self._apply(encode_staging(command))
 
     def do_move(self, plain, options) -> list[str]:
         query, batch, span, *counts = plain

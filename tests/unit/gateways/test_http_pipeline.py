@@ -93,6 +93,27 @@ def test_more_than_an_entry_is_moved_piece_by_piece(monkeypatch: pytest.MonkeyPa
     serve_sim(scenario, nodes=3)
 
 
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_batch_that_is_to_follow_another_one(nodes: int) -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        for batch in (100, 150):
+            await stage(web, f"q/{batch}/0/{batch}/0", sealed(f"up to {batch}"))
+        body = {"query": "q", "batch": 100, "winners": [[0, 100, 1]], "after": -1}
+        assert (await web.ok("POST", f"{ONE}/publish", body))["already"] is False
+        assert (await web.ok("POST", f"{ONE}/publish", body))["already"] is True
+        body = {"query": "q", "batch": 150, "winners": [[0, 150, 1]], "after": -1}
+        refused = await web.ask("POST", f"{ONE}/publish", body)
+        assert (refused.status, refused.json["error"]["code"]) == (409, "fenced_query")
+        refused = await web.ask("POST", f"{ONE}/publish", {**body, "after": -2})
+        assert refused.status == 400
+        assert await values(web) == ["up to 100"]
+        await web.ok("POST", f"{ONE}/publish", {**body, "after": 100})
+        assert await values(web) == ["up to 100", "up to 150"]
+
+    serve_sim(scenario, nodes=nodes)
+
+
 def test_known_dedup_keys_are_left_out_and_due_times_are_kept() -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create()

@@ -15,6 +15,7 @@ GOLDEN = Path(__file__).parent / "golden"
 ITEMS: Any = [(b"first batch", BatchInfo(11, 3, 2, 100, 102))]
 OTHERS = [
     staging.Publish(1000, "q1", 7, [(0, 3, 2), (1, 2**40, 1)]),
+    staging.PublishAfter(1000, "q1", 7, [(0, 3, 2)], -1),
     staging.Abandon(1000, "q1", 7),
     staging.ForgetQuery(1000, "q1"),
 ]

@@ -53,6 +53,7 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
     query: str
     batch: Int
     winners: list[tuple[Int, Int, Int]]
+    after: Int | None = None  # the batch before it: refused if another is; -1: none
 
 
 class AbandonBody(msgspec.Struct, forbid_unknown_fields=True):

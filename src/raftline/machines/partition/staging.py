@@ -25,6 +25,8 @@ Invariants
     Y6  Bounds: model/limits.py, ``QUERIES_MAX`` to ``STAGE_IDLE_MS``. Chunks of a query that was
         silent for its ``keep_ms`` go, and its fence after ``FENCE_EXPIRE_MS``; not while it is
         publishing.
+    Y7  A batch that is to follow another one (PublishAfter) is decided only if that is the last:
+        of two jobs that go on from one place in steps of their own, one is refused.
 
 Costs: about 300 bytes and 3 us a chunk; nothing per message.
 """
@@ -39,6 +41,7 @@ from raftline.machines.partition.staging_commands import (
     ForgetQuery,
     Piece,
     Publish,
+    PublishAfter,
     Stage,
     Winner,
 )
@@ -162,13 +165,16 @@ class Staging:
         return Staged(number)
 
     def publish(self, command: Publish, at_ms: int) -> PublishBegun | RaftlineError:
-        """Decide on a batch, once. Y2, Y4."""
+        """Decide on a batch, once. Y2, Y4, Y7."""
         query = self._use(command.query, at_ms)
         if isinstance(query, RaftlineError):
             return query
-        batch = command.batch
-        if batch <= self.fence(command.query):
+        batch, fence = command.batch, self.fence(command.query)
+        if batch <= fence:
             return self._again(query, batch)
+        if isinstance(command, PublishAfter) and command.after != fence:
+            reason = f"batch {fence} was published, and this one was to follow {command.after}"
+            return FencedQuery(command.query, batch, reason)
         if query.publishing is not None:
             reason = f"batch {query.publishing.batch} is being published"
             return FencedQuery(command.query, batch, reason)

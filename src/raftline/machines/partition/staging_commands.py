@@ -77,6 +77,12 @@ class Publish(msgspec.Struct, frozen=True, array_like=True, tag="p"):
     winners: list[Winner]
 
 
+class PublishAfter(Publish, frozen=True, array_like=True, tag="q"):
+    """The same if the fence of the query stands at ``after``; else nothing is decided."""
+
+    after: int
+
+
 class Abandon(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     """Drop the chunks of a query up to and with ``batch``. Its fence stays where it is."""
 
@@ -92,7 +98,7 @@ class ForgetQuery(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     query: str
 
 
-Others = Publish | Abandon | ForgetQuery
+Others = Publish | PublishAfter | Abandon | ForgetQuery
 Command = Stage | Piece | Others
 
 
