@@ -173,7 +173,7 @@ def test_a_bad_file_is_named(tmp_path: Path, text: bytes | None, part: str) -> N
         ({"node.name": "a/b"}, "node.name"),
         ({"raft.election_ticks": "2"}, "one lost packet"),
         ({"wal.bytes_max": "64MiB"}, "must fit in wal.bytes_max"),
-        ({"limits.batch_bytes_max": "1GB"}, "<= 8388608"),
+        ({"limits.batch_bytes_max": "1GB"}, "<= 12582912"),
         ({"topics.partitions": "20000"}, "limits.partitions_max"),
         ({"node.bootstrap": "maybe"}, "say true or false"),
     ],
