@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from raftline.chaos import wires
-from raftline.chaos.rig import Rig, flip_bit
+from raftline.chaos import fuse_wire, switch, wires
+from raftline.chaos.rig import Rig, flip_bit, wait_for
 from raftline.model.errors import RaftlineError
 
 LIBRARIES = (
@@ -26,6 +26,9 @@ LIBRARIES = (
 )
 UNTOUCHED = ("identity.json", "lock")  # a directory without them is another directory
 SMALL_DISK_MB = 256
+MEMBER_S_MAX = 40.0
+FAKETIME = "clock-faketime"
+ON_OUR_DISK = ("power-cut", "power-cut-all", "eio")
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -160,7 +163,47 @@ def _flip(scene: Scene) -> None:
     for file in chosen:
         used = len(file.read_bytes().rstrip(b"\0")) or 1
         flip_bit(file, scene.rng.randrange(used))
+    scene.rig.sync_disk(victim)
     scene.rig.restart(victim)
+
+
+def _cut_power_all(scene: Scene) -> None:
+    names = scene.victims()
+    told = scene.rig.cut_power(*names)
+    scene.tell(f"all nodes, {_lost(told)}")
+    time.sleep(scene.rng.random())
+    for name in names:
+        scene.rig.spawn(name)
+        time.sleep(scene.rng.random() / 2)
+
+
+def _cut_power(scene: Scene) -> None:
+    victim = scene.victims()[0]
+    told = scene.rig.cut_power(victim)
+    scene.tell(f"{victim}, {_lost(told)}")
+    scene.hold()
+    scene.rig.restart(victim)
+
+
+def _lost(told: dict[str, int]) -> str:
+    gone, names = told["bytes"] - told["kept"], told["names"] - told["names_kept"]
+    return f"{gone} of {told['bytes']} unsynced bytes and {names} of {told['names']} names lost"
+
+
+def _fail_disk(scene: Scene) -> None:
+    """Let a node's disk answer EIO a few times; a node that ends for it comes back."""
+    victim = scene.victims()[0]
+    what = scene.rng.choice(("read", "write", "sync"))
+    pattern = scene.rng.choice(("wal*", "shards/*", "*"))
+    times = scene.rng.randrange(1, 4)
+    scene.tell(f"{victim}, {what} of {pattern}, {times} times at most")
+    disk = scene.rig.disks[victim]
+    disk.fail(what, pattern, times)
+    scene.hold()
+    disk.heal()
+    if victim not in scene.rig.running():
+        scene.tell("(it ended, as it must)")
+        scene.rig.restart(victim)
 
 
 def _fill(scene: Scene) -> None:
@@ -175,6 +218,7 @@ def _fill(scene: Scene) -> None:
         scene.hold()
     finally:
         filler.unlink(missing_ok=True)
+    scene.rig.sync_disk(scene.small_disk)
     if scene.small_disk not in scene.rig.running():  # it may end with a reason, and did
         scene.rig.restart(scene.small_disk)
 
@@ -235,6 +279,18 @@ def _slow(scene: Scene) -> None:
     scene.rig.wires.heal()
 
 
+def _disturb(scene: Scene) -> None:
+    assert isinstance(scene.rig.wires, switch.Switch)
+    victim, others = _pairs(scene)
+    loss = scene.rng.choice([0.02, 0.1, 0.3])
+    scene.tell(f"{victim}, {loss:.0%} lost, as many doubled, as many late")
+    for other in others:
+        scene.rig.wires.disturb(victim, other, loss)
+        scene.rig.wires.disturb(other, victim, loss)
+    scene.hold()
+    scene.rig.wires.heal()
+
+
 # ---------------------------------------------------------------------- clocks and membership
 
 
@@ -265,6 +321,48 @@ def _transfer(scene: Scene) -> None:
                     )
 
 
+def _change_members(scene: Scene) -> None:
+    """Let one more node join, take a replica over and lead it, and leave again."""
+    rig, spare = scene.rig, f"node-{len(scene.rig.names[:3]) + 1}"
+    if spare in rig.names:
+        rig.restart(spare)
+    else:
+        rig.join()
+    source = scene.victims()[0]
+    place = f"{scene.topic}/0"
+    said = rig.command("cluster", "move", place, "--from", source, "--to", spare)
+    scene.tell(f"{spare} joined; {place} from {source}: {'moved' if not said.exit else said.err}")
+    if not said.exit:
+        came, left = rig.number(spare), rig.number(source)
+        wait_for(lambda: _has_moved(scene, came, left), MEMBER_S_MAX, lambda: rig.why(spare))
+        rig.command("cluster", "transfer", place, "--to", spare)
+        scene.hold()
+    _remove_member(scene, spare)
+
+
+def _has_moved(scene: Scene, came: int, left: int) -> bool:
+    with scene.rig.client() as client:
+        row = client.topic(scene.topic)["partitions"][0]
+    return came in row["replicas"] and left not in row["replicas"] and row["state"] == "ok"
+
+
+def _remove_member(scene: Scene, name: str) -> None:
+    rig = scene.rig
+    stay = rig.names[:3]
+
+    def is_gone() -> bool:
+        rows = rig.status(*stay)["nodes"]
+        return all(row["name"] != name or row["state"] == "removed" for row in rows)
+
+    def is_taken_out() -> bool:
+        return rig.command("cluster", "remove", name).exit == 0
+
+    wait_for(is_taken_out, MEMBER_S_MAX, lambda: f"{name} cannot be removed", 1.0)
+    wait_for(is_gone, MEMBER_S_MAX, lambda: f"{name} stays: {rig.status(*stay)}", 0.2)
+    rig.stop(name)
+    rig.wipe(name)
+
+
 ALL = (
     Fault("kill", "one node is killed (SIGKILL) and started again", _kill),
     Fault("kill-leader", "the leader of a partition is killed", _kill_leader),
@@ -275,14 +373,32 @@ ALL = (
     Fault("pause-all", "all nodes sleep, as a suspended machine does", _pause_all),
     Fault("wipe", "a node loses its disk and comes back with an empty one", _wipe),
     Fault("flip", "bits of a stopped node's files are turned over", _flip),
+    Fault(
+        "power-cut",
+        "a machine loses power, and all that was not synced",
+        _cut_power,
+        fuse_wire.why_not,
+    ),
+    Fault(
+        "power-cut-all",
+        "all machines lose power at the same moment",
+        _cut_power_all,
+        fuse_wire.why_not,
+    ),
+    Fault("eio", "a disk fails to read, write or sync a few times", _fail_disk, fuse_wire.why_not),
     Fault("full-disk", "a disk fills up and is freed", _fill, _no_small_disk),
     Fault("cut", "a node hears nobody and nobody hears it", _cut, wires.why_not),
     Fault("cut-one-way", "connections carry in one direction only", _cut_one_way, wires.why_not),
     Fault("flap", "connections break and come back, again and again", _flap, wires.why_not),
     Fault("slow", "everything to and from a node takes longer", _slow, wires.why_not),
+    Fault("packet-loss", "packets are lost, doubled and delayed", _disturb, switch.why_not),
+    Fault("clock", "a node's clock jumps, and back", _jump),
     # Under libfaketime processes with several threads hang now and then, whatever they do: its
     # fault, and only where somebody asks for it.
-    Fault("clock", "a node's clock jumps, and back", _jump, _no_clock, is_usual=False),
+    Fault(
+        FAKETIME, "the same for the whole process (libfaketime)", _jump, _no_clock, is_usual=False
+    ),
+    Fault("members", "a node joins, takes a replica over and leaves again", _change_members),
     Fault("transfer", "leaderships are handed over under load", _transfer),
 )
 BY_NAME = {fault.name: fault for fault in ALL}

@@ -150,7 +150,7 @@ class Mount:
             number = ctypes.get_errno()
             os.close(self.fd)
             raise OSError(number, os.strerror(number), str(directory))
-        self._calls: "dict[int, Callable[[int, memoryview], bytes]]" = {
+        self._calls: dict[int, Callable[[int, memoryview], bytes]] = {
             1: self._look_up, 3: self._getattr, 4: self._setattr, 9: self._mkdir,
             10: self._remove, 11: self._remove, 12: self._rename, 14: self._open,
             15: self._read, 16: self._write, 17: self._statfs, 18: self._release,

@@ -1,9 +1,8 @@
 """A disk of our own for one node: a mounted file system that forgets what was not synced.
 
-The file system runs as a process of its own (``python -m raftline.chaos.lossy_disk``), because it
-must answer while the run's other threads are busy. Its orders come line by line on stdin, as JSON,
-and each is answered by a line on stdout. When stdin ends, the disk unmounts itself: nothing stays
-behind a run that was killed. On unmounting the tree is laid out as plain files, as evidence.
+The file system runs as a process of its own (``servant``), because it must answer while the run's
+other threads are busy. When the run hangs up it unmounts itself and lays the tree out as plain
+files, as evidence.
 
 Orders
     cut     the power fails: what was not synced is lost, in whole or in part (``lossy_tree``)
@@ -15,23 +14,19 @@ Orders
 
 import errno
 import fnmatch
-import json
 import os
 import random
 import resource
 import select
-import signal
-import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 from raftline.chaos.fuse_wire import Attributes, Mount
 from raftline.chaos.lossy_tree import Content, Tree
+from raftline.chaos.servant import Orders, Servant
 
 CAPACITY_BYTES = 1 << 40
-ORDER_S_MAX = 20.0
 
 
 class Disk:
@@ -118,12 +113,8 @@ class Disk:
             content.handles -= 1
             if not content.handles:
                 content.close()
-                if self.tree.contents[content.parent].entries is not None:
-                    self._sweep_unnamed(content)
-
-    def _sweep_unnamed(self, content: Content) -> None:
-        if self.tree.entries(content.parent).get(content.name) != content.number:
-            self.tree.sweep()
+                if not self.tree.is_named(content):
+                    self.tree.sweep()
 
     def read(self, number: int, position: int, length: int) -> bytes:
         """Return bytes as they are now."""
@@ -179,104 +170,65 @@ class Disk:
 
 
 def serve(directory: Path, backing: Path, seed: int, capacity_bytes: int) -> None:
-    """Mount, answer the kernel and obey orders until stdin ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run; it hangs up on us
+    """Mount, answer the kernel and obey orders until the run hangs up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 65_536)), hard))
     disk = Disk(backing, seed, capacity_bytes)
+    orders = Orders(disk.obey)
     mount = Mount(directory, disk)
     poll = select.poll()
-    poll.register(mount.fd, select.POLLIN)
-    poll.register(0, select.POLLIN | select.POLLHUP)
-    orders = b""
-    print("{}", flush=True)  # noqa: T201
+    for fd in (mount.fd, orders.fd):
+        poll.register(fd, select.POLLIN)
+    orders.ready()
     try:
         while True:
             ready = dict(poll.poll())
             if mount.fd in ready and not mount.serve_one():
                 break
-            if 0 in ready:
-                got = os.read(0, 65_536)
-                if not got:
-                    break
-                *lines, orders = (orders + got).split(b"\n")
-                for line in lines:
-                    print(json.dumps(disk.obey(json.loads(line))), flush=True)  # noqa: T201
+            if orders.fd in ready and not orders.take():
+                break
     finally:
         mount.close()
         disk.tree.show(directory)
 
 
 class LossyDisk:
-    """The run's side of such a disk: starts it, gives orders, ends it."""
+    """The run's side of such a disk."""
 
     def __init__(
         self, directory: Path, backing: Path, *, seed: int, capacity_bytes: int = CAPACITY_BYTES
     ) -> None:
         """Mount over an empty directory. Raises OSError if it does not work."""
         backing.mkdir(parents=True)
-        words = [str(directory), str(backing), str(seed), str(capacity_bytes)]
-        self._errors = (backing.parent / f"{backing.name}.log").open("ab")
-        self._lock = threading.Lock()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "raftline.chaos.lossy_disk", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            start_new_session=True,
+        self._servant = Servant(
+            "raftline.chaos.lossy_disk",
+            *(str(directory), str(backing), str(seed), str(capacity_bytes)),
+            log=backing.parent / f"{backing.name}.log",
         )
-        self._answer()
 
     def cut(self) -> dict[str, int]:
         """Lose what was not synced; say how much that was and how much of it arrived anyway."""
-        return self._order(order="cut")
+        return self._servant.order(order="cut")
 
     def sync(self) -> None:
         """Make everything durable."""
-        self._order(order="sync")
+        self._servant.order(order="sync")
 
     def fail(self, what: str, pattern: str = "*", times: int = -1) -> None:
         """Let ``read``, ``write`` or ``sync`` of matching files fail with EIO."""
-        self._order(order="fail", what=what, pattern=pattern, times=times)
+        self._servant.order(order="fail", what=what, pattern=pattern, times=times)
 
     def heal(self) -> None:
         """Let no more calls fail."""
-        self._order(order="heal")
+        self._servant.order(order="heal")
 
     def show(self) -> dict[str, int]:
         """Return what the disk has counted."""
-        return self._order(order="show")
+        return self._servant.order(order="show")
 
     def close(self) -> None:
         """Unmount and end."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(ORDER_S_MAX)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
-        self._errors.close()
-
-    def _order(self, **order: Any) -> dict[str, int]:
-        assert self._process.stdin is not None
-        with self._lock:
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
-            self._process.stdin.flush()
-            return self._answer()
-
-    def _answer(self) -> dict[str, int]:
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], ORDER_S_MAX)[0]:
-            raise OSError(errno.ETIMEDOUT, "the disk does not answer")
-        line = self._process.stdout.readline()
-        if not line:
-            self._process.wait(ORDER_S_MAX)
-            said = Path(str(self._errors.name)).read_text(errors="replace")
-            raise OSError(errno.EIO, f"the disk ended: {said[-500:]}")
-        return json.loads(line)
+        self._servant.close()
 
 
 if __name__ == "__main__":

@@ -231,7 +231,13 @@ class Tree:
 
     def used_bytes(self) -> int:
         """Return the room all files take."""
-        return sum(content.size for content in self.contents.values())
+        return sum(c.size for c in self.contents.values() if c.handles or self.is_named(c))
+
+    def is_named(self, content: Content) -> bool:
+        """Say whether a name leads to it now."""
+        parent = self.contents.get(content.parent)
+        entries = (parent.entries if parent else None) or {}
+        return entries.get(content.name) == content.number
 
     # ------------------------------------------------------------------ changing names
 

@@ -58,6 +58,15 @@ class Delivery(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class QueueRecord(msgspec.Struct):
+    """What clients were told, and what is stored in the end."""
+
+    sendings: dict[str, Sending] = {}
+    deliveries: dict[str, list[Delivery]] = {}
+    bodies: dict[str, list[tuple[int, int]]] = {}  # in the log: partition, offset
+    letters: dict[str, int] = {}  # in the dead-letter topic: how often
+
+
 class QueueTraffic:
     """The load."""
 

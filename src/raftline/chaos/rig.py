@@ -15,15 +15,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from raftline.chaos.lossy_disk import CAPACITY_BYTES, LossyDisk
+from raftline.chaos.switch import Switch, number_of
 from raftline.chaos.wires import Wires
 from raftline.client.client import Client
 from raftline.model.errors import RaftlineError
+from raftline.node.shifted_clock import shift
 from raftline.server.local_cluster import LocalCluster, LocalNode
 
 READY_S_MAX = 20.0
@@ -63,14 +66,22 @@ class Rig:
         nodes: int = 3,
         settings: Sequence[str] = (),
         wired: bool = False,
+        switched: bool = False,
+        clocks: bool = False,
         clock_library: str = "",
+        environment: Mapping[str, str] = {},
     ) -> None:
         """Lay out a cluster.
 
-        ``wired``: peers meet through ``wires``, which can be cut. ``clock_library``: libfaketime,
-        through which each node sees the time of day that ``set_clock`` says.
+        ``wired``: peers meet through ``wires``, which can be cut. ``switched``: each node lives in
+        a network namespace, and every packet goes through a ``switch`` instead. ``clocks``:
+        ``set_clock`` shifts a node's time of day, through libfaketime if ``clock_library`` names
+        it. ``environment``: more variables for all nodes. Raises OSError: no switch here.
         """
         self.directory = directory
+        self.disks: dict[str, LossyDisk] = {}
+        self._clocks = clocks
+        self._extra_environment = dict(environment)
         self._clock_library = clock_library
         self.settings = tuple(settings)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -80,7 +91,10 @@ class Rig:
         self._down_since: dict[str, float] = {}
         self.plan = LocalCluster(directory)
         self._base = free_port_base(nodes + 2)
-        self.wires = Wires(self._pids) if wired else None
+        self.wires: Wires | Switch | None = Wires(self._pids) if wired and not switched else None
+        if switched:
+            directory.mkdir(parents=True, exist_ok=True)
+            self.wires = Switch(nodes + 1, 1, directory / "switch.log")
         self.plan.plan(nodes, self._base, self.settings)
         self._wire(self.plan.nodes)
 
@@ -89,6 +103,9 @@ class Rig:
 
     def _wire(self, fresh: list[LocalNode]) -> None:
         """Let peers of new nodes dial a wire instead of the node."""
+        if isinstance(self.wires, Switch):
+            self._move_in(fresh, self.wires)
+            return
         if self.wires is None:
             return
         ends = {node.peer: _wire_end(node.peer) for node in self.plan.nodes}
@@ -103,19 +120,51 @@ class Rig:
             self._replace(msgspec.structs.replace(node, arguments=tuple(words)))
             self.wires.open(node.name, _port_of(ends[node.peer]), _port_of(node.peer))
 
+    def _move_in(self, fresh: list[LocalNode], switch: Switch) -> None:
+        """Give new nodes the addresses of their namespaces."""
+        swaps = {
+            f"127.0.0.1:{_port_of(address)}": f"{switch.address_of(at)}:{_port_of(address)}"
+            for at, node in enumerate(self.plan.nodes, 1)
+            for address in (node.http, node.grpc, node.kafka, node.peer)
+        }
+
+        def moved(word: str) -> str:
+            for old, new in swaps.items():
+                word = word.replace(old, new)
+            return word
+
+        for node in fresh:
+            arguments = tuple(moved(word) for word in node.arguments)
+            self._replace(
+                msgspec.structs.replace(
+                    node,
+                    http=moved(node.http),
+                    grpc=moved(node.grpc),
+                    kafka=moved(node.kafka),
+                    peer=moved(node.peer),
+                    arguments=(*arguments, "--set", "node.insecure=true"),
+                )
+            )
+
+    def _inside(self, name: str) -> tuple[str, ...]:
+        return self.wires.inside(number_of(name)) if isinstance(self.wires, Switch) else ()
+
     def set_clock(self, name: str, ahead_s: float) -> None:
-        """Let a node see a time of day that is so far ahead (libfaketime)."""
+        """Let a node see a time of day that is so far ahead."""
         file = self.directory / f"{name}.clock"
+        if not self._clock_library:
+            shift(file, round(ahead_s * 1000))
+            return
         part = file.with_suffix(".part")
         part.write_text(f"{ahead_s:+g}\n")
         part.replace(file)
 
     def _environment(self, name: str) -> dict[str, str]:
         if not self._clock_library:
-            return dict(os.environ)
-        self.set_clock(name, 0)
+            return {**os.environ, **self._extra_environment}
         return {
             **os.environ,
+            **self._extra_environment,
             "LD_PRELOAD": self._clock_library,
             "FAKETIME_TIMESTAMP_FILE": str(self.directory / f"{name}.clock"),
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
@@ -183,7 +232,13 @@ class Rig:
         """Start a node with its own arguments; returns at once."""
         node = self.node(name)
         Path(node.data_dir).mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "raftline", "serve", *node.arguments, *extra]
+        if self._clocks:
+            self.set_clock(name, 0)
+            if not self._clock_library:
+                file = self.directory / f"{name}.clock"
+                extra = (*extra, "--set", f"node.test_clock_file={file}")
+        program = (*self._inside(name), sys.executable, "-m", "raftline", "serve")
+        command = [*program, *node.arguments, *extra]
         # The log stays out of the data directory: that one may be wiped or full.
         log = self.directory / f"{name}.log"
         self._replace(msgspec.structs.replace(node, log=str(log)))
@@ -340,6 +395,38 @@ class Rig:
         home = self.home(name)
         for entry in home.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        self.sync_disk(name)
+
+    def give_disks(self, seed: int, small: str = "", small_bytes: int = 0) -> str:
+        """Give nodes that never ran disks that forget what was not synced; return why not.
+
+        ``small``: the node whose disk has a size.
+        """
+        for number, name in enumerate(self.names):
+            home = self.home(name)
+            home.mkdir(parents=True, exist_ok=True)
+            room = small_bytes if name == small else CAPACITY_BYTES
+            backing = self.directory / "disks" / name
+            try:
+                disk = LossyDisk(home, backing, seed=seed * 100 + number, capacity_bytes=room)
+            except OSError as error:
+                return str(error)
+            self.disks[name] = disk
+        return ""
+
+    def sync_disk(self, name: str) -> None:
+        """Make a disk durable as it is, after it was changed from outside."""
+        if name in self.disks:
+            self.disks[name].sync()
+
+    def cut_power(self, *names: str) -> dict[str, int]:
+        """Kill nodes at the same moment; what they had not synced is lost, in whole or in part."""
+        self.kill(*names)
+        told: dict[str, int] = {}
+        for name in names:
+            for what, count in self.disks[name].cut().items():
+                told[what] = told.get(what, 0) + count
+        return told
 
     def mount_small(self, name: str, megabytes: int) -> str:
         """Give a node that never ran a small disk of its own; return why it cannot be done."""
@@ -420,6 +507,9 @@ class Rig:
             child.kill()
         for child in self._children.values():
             child.wait(10)
+        for disk in self.disks.values():
+            with contextlib.suppress(OSError):
+                disk.close()
         for home in self._unmounts:
             subprocess.run(["umount", "-l", str(home)], check=False)
         for call in self.at_close:

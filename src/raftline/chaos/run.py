@@ -1,30 +1,24 @@
 """One run of chaos: a cluster, load on it, faults one after another, a verdict, the evidence.
 
 Evidence, in the run's directory: ``verdict.json``, ``faults.jsonl`` (what was done when),
-``log-history.jsonl`` and ``queue-history.jsonl`` (every call and what its caller was told), and
-each node's log and data. A run has a seed: it fixes which faults come in which order, not how
-threads and disks take turns.
+``log-``, ``queue-``, ``keyed-`` and ``kafka-history.jsonl`` (every call and what its
+caller was told), and each node's log and data. A run has a seed: it fixes which faults come in
+which order, not how threads and disks take turns.
 """
 
 import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from raftline.chaos import faults as catalogue
-from raftline.chaos.catalog_traffic import CatalogTraffic
 from raftline.chaos.faults import SMALL_DISK_MB, Fault, Scene
-from raftline.chaos.linear import check_partitions
-from raftline.chaos.queue_traffic import QueueTraffic
-from raftline.chaos.queue_verdict import judge_queue
+from raftline.chaos.loads import TOPIC, Loads, write_lines
 from raftline.chaos.rig import ChaosProblem, Rig, mono_ms
 from raftline.chaos.traffic import Traffic
-from raftline.testing.checker import Violation
 
-TOPIC = "chaos-log"
 WHOLE_S_MAX = 60.0
 SETTINGS = (  # small files, so that rolling, checkpoints and trims happen within minutes
     "wal.file_bytes=16MiB",
@@ -33,6 +27,8 @@ SETTINGS = (  # small files, so that rolling, checkpoints and trims happen withi
     "log.checkpoint_bytes=2MiB",
     "log.checkpoint_ms=3000",
 )
+SENDERS = ("queue", "keyed", "kafka")
+OUTAGES_SHOWN = 5
 Tell = Callable[[str], None]
 
 
@@ -46,6 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     every_s: float = 0.0  # begin a fault so often; 0: one after another
     hold_s: float = 1.5
     queue: bool = True
+    kafka: bool = True
 
 
 PRESETS = {
@@ -73,14 +70,17 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     duplicated: int
     reordered: int
     early: int
+    fenced_accepted: int  # settles of leases that had moved on
     late: int
     outage_ms_max: float
+    outages: list[str]  # the longest ones, each with the fault that explains it
     violations: list[str]
     faults: dict[str, int]
-    left_out: dict[str, str]  # faults that cannot be had here, and why
+    left_out: dict[str, str]  # faults and loads that cannot be had here, and why
     counts: dict[str, int]
     recovery_ms: float
     seconds: float
+    seed: int
     evidence: str
 
 
@@ -93,54 +93,53 @@ def run_chaos(plan: Plan, directory: Path, tell: Tell) -> Verdict:
     directory.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     usable, left_out = _choose(plan)
-    rig = Rig(
-        directory,
-        nodes=plan.nodes,
-        settings=SETTINGS,
-        wired=plan.nodes > 1 and not catalogue.wires.why_not(),
-        clock_library=catalogue.clock_library() if "clock" in plan.faults else "",
-    )
+    rig = _new_rig(plan, directory, usable, left_out)
     try:
-        small_disk = _small_disk(rig, usable, left_out)
+        small_disk = _disks(plan, rig, usable, left_out)
         rig.start_all()
         tell(f"{plan.nodes} nodes on {rig.node('node-1').http} and above, data in {directory}")
-        log = Traffic(rig, topic=TOPIC, partitions=2, pause_s=0.02, seed=plan.seed).start()
-        queue = QueueTraffic(rig, seed=plan.seed).start() if plan.queue else None
-        catalog = CatalogTraffic(rig, seed=plan.seed).start()
+        loads = Loads(rig, left_out, seed=plan.seed, queue=plan.queue, kafka=plan.kafka)
+        loads_ms = mono_ms()
         happened = list(_disturb(plan, rig, usable, small_disk, tell))
         tell("no more faults: healing, reading everything back")
-        catalog.stop()
-        judged = log.judge(allowed_bugs=("node.failed", "process.failed"))
-        violations = [*judged.verdict.violations, *check_partitions(log.history), *catalog.judge()]
-        counts = {**judged.verdict.counts, "catalog_calls": sum(map(len, catalog.changes.values()))}
-        if queue is not None:
-            queue.drain()
-            found = judge_queue(rig, queue)
-            violations += found.violations
-            counts |= {f"queue {name}": count for name, count in found.counts.items()}
-            counts["queue late_ms_max"] = found.late_ms_max
-            violations += [Violation("P10", text) for text in queue.problems]
+        judged, violations, counts = loads.judge()
+        outages = loads.log.outages()[:OUTAGES_SHOWN]
         verdict = Verdict(
             clean=not violations and not judged.out_of_service,
-            acked=_acked(log) + counts.get("queue sent", 0),
+            acked=_acked(loads.log) + sum(counts.get(f"{name} sent", 0) for name in SENDERS),
             lost=sum(v.promise == "P1" for v in violations),
             duplicated=sum(" times" in v.text or "twice" in v.text for v in violations),
-            reordered=sum("offset" in v.text and v.promise in ("P2", "P3") for v in violations),
+            reordered=sum(v.promise == "P7" or "order" in v.text for v in violations),
             early=sum("early" in v.text for v in violations),
+            fenced_accepted=sum(v.promise == "P5" for v in violations),
             late=counts.get("queue late", 0),
             outage_ms_max=judged.outage_ms,
+            outages=[_explain(gap, loads_ms, happened) for gap in outages],
             violations=[str(violation) for violation in violations],
             faults={name: sum(h.fault == name for h in happened) for name in usable},
             left_out=left_out,
             counts=counts,
             recovery_ms=judged.recovery_ms,
             seconds=time.monotonic() - began,
+            seed=plan.seed,
             evidence=str(directory),
         )
-        _keep(directory, verdict, happened, log, queue)
+        write_lines(directory / "faults.jsonl", happened)
+        loads.keep(directory)
+        encoded = msgspec.json.format(msgspec.json.encode(verdict))
+        (directory / "verdict.json").write_bytes(encoded)
         return verdict
     finally:
         rig.close()
+
+
+def _explain(gap: tuple[str, float, float], since_ms: float, happened: list[Happened]) -> str:
+    """Say what was going on while a partition acknowledged nothing."""
+    place, from_ms, to_ms = gap
+    from_s, to_s = (from_ms - since_ms) / 1000, (to_ms - since_ms) / 1000
+    why = [h for h in happened if h.at_s < to_s and h.at_s + h.took_s > from_s]
+    told = ", ".join(f"{h.fault} {h.where}" for h in why) or "no fault at that time"
+    return f"{place} {to_s - from_s:.1f} s from {from_s:.0f} s on: {told}"
 
 
 def _acked(log: Traffic) -> int:
@@ -162,17 +161,54 @@ def _choose(plan: Plan) -> tuple[dict[str, Fault], dict[str, str]]:
     return usable, left_out
 
 
-def _small_disk(rig: Rig, usable: dict[str, Fault], left_out: dict[str, str]) -> str:
-    """Give the last node a disk that can be filled, where that is wanted and possible."""
-    if "full-disk" not in usable:
-        return ""
-    name = rig.names[-1]
-    why = rig.mount_small(name, SMALL_DISK_MB)
-    if why:
-        left_out["full-disk"] = why
-        del usable["full-disk"]
-        return ""
-    return name
+def _new_rig(
+    plan: Plan, directory: Path, usable: dict[str, Fault], left_out: dict[str, str]
+) -> Rig:
+    """Lay the cluster out: behind a switch, or if there is none, behind wires."""
+    library = catalogue.clock_library() if catalogue.FAKETIME in usable else ""
+
+    def rig(*, switched: bool) -> Rig:
+        return Rig(
+            directory,
+            nodes=plan.nodes,
+            settings=SETTINGS,
+            wired=not catalogue.wires.why_not(),
+            switched=switched,
+            clocks=True,
+            clock_library=library,
+        )
+
+    try:
+        return rig(switched="packet-loss" in usable)
+    except OSError as error:
+        _leave_out(["packet-loss"], str(error), usable, left_out)
+        return rig(switched=False)
+
+
+def _disks(plan: Plan, rig: Rig, usable: dict[str, Fault], left_out: dict[str, str]) -> str:
+    """Give nodes disks that can fail; return the one that can be filled, if that is wanted."""
+    small = rig.names[-1] if "full-disk" in usable else ""
+    room_mb = SMALL_DISK_MB + int(plan.seconds) // 2
+    wanted = [name for name in catalogue.ON_OUR_DISK if name in usable]
+    if wanted:
+        why = rig.give_disks(plan.seed, small, room_mb << 20)
+        if not why:
+            return small
+        _leave_out(wanted, why, usable, left_out)
+    if small:
+        why = rig.mount_small(small, room_mb)
+        if why:
+            _leave_out(["full-disk"], why, usable, left_out)
+            return ""
+    return small
+
+
+def _leave_out(
+    names: list[str], why: str, usable: dict[str, Fault], left_out: dict[str, str]
+) -> None:
+    for name in names:
+        left_out[name] = why
+        del usable[name]
 
 
 def _disturb(
@@ -189,29 +225,11 @@ def _disturb(
         scene = Scene(rig, rng, TOPIC, plan.hold_s, where.append, small_disk)
         at_s, from_ms = time.monotonic() - began, mono_ms()
         usable[name].run(scene)
+        for ended in sorted(set(rig.names[: plan.nodes]) - set(rig.running())):
+            where.append(f"({ended} ended by itself)")
+            rig.restart(ended)
         rig.wait_whole(WHOLE_S_MAX)
         took_s = (mono_ms() - from_ms) / 1000
         tell(f"{at_s:6.1f} s  {name}: {' '.join(where)} (whole again after {took_s:.1f} s)")
         yield Happened(name, " ".join(where), at_s, took_s)
         time.sleep(max(0.2, plan.every_s - took_s))
-
-
-def _keep(
-    directory: Path,
-    verdict: Verdict,
-    happened: list[Happened],
-    log: Traffic,
-    queue: QueueTraffic | None,
-) -> None:
-    """Write the evidence."""
-    encoded = msgspec.json.format(msgspec.json.encode(verdict))
-    (directory / "verdict.json").write_bytes(encoded)
-    _lines(directory / "faults.jsonl", happened)
-    _lines(directory / "log-history.jsonl", log.history.ops)
-    if queue is not None:
-        rows = [*queue.sendings.values(), *(d for rows in queue.deliveries.values() for d in rows)]
-        _lines(directory / "queue-history.jsonl", rows)
-
-
-def _lines(file: Path, rows: list[Any]) -> None:
-    file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))

@@ -559,16 +559,20 @@ class Traffic:
 
     def outage_ms(self) -> float:
         """Return the longest time in which a partition acknowledged nothing, under load."""
-        longest = 0.0
-        for topic, partition in self.places:
-            ends = sorted(
-                op.ended_ms
-                for op in self._ops()
-                if (op.kind, op.outcome) == ("append", "ok")
-                and (op.topic, op.partition) == (topic, partition)
-            )
-            longest = max([longest, *(b - a for a, b in itertools.pairwise(ends))])
-        return longest
+        return max((end - start for _, start, end in self.outages()), default=0.0)
+
+    def outages(self) -> list[tuple[str, float, float]]:
+        """Return where and from when to when nothing was acknowledged, the longest first."""
+        ends: dict[str, list[float]] = {}
+        for op in self._ops():
+            if (op.kind, op.outcome) == ("append", "ok"):
+                ends.setdefault(f"{op.topic}/{op.partition}", []).append(op.ended_ms)
+        gaps = [
+            (place, before, after)
+            for place, times in ends.items()
+            for before, after in itertools.pairwise(sorted(times))
+        ]
+        return sorted(gaps, key=lambda gap: gap[1] - gap[2])
 
 
 def wall_ms() -> int:

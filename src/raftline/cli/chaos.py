@@ -21,10 +21,22 @@ COUNTED = {  # of the verdict, for people
     "queue sent": "messages sent to the queue",
     "queue delivered": "deliveries",
     "queue acked": "acks",
+    "queue fenced": "settles refused because the lease had moved on",
     "queue dead": "dead letters",
     "queue cancelled": "cancelled before they were due",
     "queue late": "delayed messages more than 1 s late",
+    "keyed sent": "messages with keys, to an ordered group",
+    "keyed delivered": "their deliveries",
+    "kafka sent": "messages acknowledged to Kafka producers",
+    "kafka unknown": "Kafka messages without a delivery report",
+    "kafka producers made anew": "Kafka producers made anew after that",
+    "kafka read": "messages read by the Kafka group",
+    "kafka assignments": "assignments of partitions in that group",
     "catalog_calls": "topics created and deleted",
+}
+AGAIN = {
+    "queue again: ": "delivered again: ",
+    "kafka again: ": "read again by the Kafka group: ",
 }
 
 
@@ -49,9 +61,10 @@ def chaos(
 ) -> int:
     """Start a cluster, put load on it, break it in every way, and judge it by the promises.
 
-    Producers, workers, schedulers and creators of topics go on all the time. In the end everything
-    is read back: lost, doubled, reordered, early or fenced-and-yet-accepted messages are named, and
-    the evidence stays. Exit code 9: a promise was broken.
+    Producers, workers, schedulers, Kafka clients and creators of topics go on all the time. In the
+    end everything is read back: lost, doubled, reordered, early or fenced-and-yet-accepted messages
+    are named, and the evidence stays. As root nodes get disks that lose what was not synced and a
+    network that loses packets. Exit code 9: a promise was broken, or the cluster did not come back.
 
     For example: raftline chaos --seconds 300 --faults kill-leader,cut,wipe
     """
@@ -118,8 +131,17 @@ def _show(session: Session, verdict: Any) -> None:
         if name in verdict.counts:
             rows.add_row(words, f"{verdict.counts[name]:,}")
     for name, count in verdict.counts.items():
-        if name.startswith("queue again: "):
-            rows.add_row(f"delivered again: {name.removeprefix('queue again: ')}", f"{count:,}")
+        for prefix, words in AGAIN.items():
+            if name.startswith(prefix):
+                rows.add_row(f"{words}{name.removeprefix(prefix)}", f"{count:,}")
+    for words, count in (
+        ("acknowledged messages lost", verdict.lost),
+        ("stored twice", verdict.duplicated),
+        ("out of order", verdict.reordered),
+        ("delivered early", verdict.early),
+        ("settles of a lost lease accepted", verdict.fenced_accepted),
+    ):
+        rows.add_row(words, f"{count:,}")
     rows.add_row("longest time without an ack", f"{verdict.outage_ms_max / 1000:.1f} s")
     rows.add_row("promises broken", f"{len(verdict.violations)}")
     session.table(msgspec.to_builtins(verdict), rows)
@@ -128,6 +150,8 @@ def _show(session: Session, verdict: Any) -> None:
     said = console()
     happened = ", ".join(f"{name} {count}" for name, count in verdict.faults.items() if count)
     said.print(f"faults: {happened}")
+    for outage in verdict.outages:
+        said.print(f"outage: {outage}", markup=False)
     for name, why in verdict.left_out.items():
         said.print(f"left out: {name} ({why})")
     for violation in verdict.violations[:10]:
