@@ -14,7 +14,9 @@ import errno
 import os
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +56,7 @@ _DETACH = 2  # MNT_DETACH
 _SILENT = (2, 36, 42)  # FORGET, INTERRUPT, BATCH_FORGET: nobody waits for an answer
 
 
-class Attributes(NamedTuple):
+class Attributes(msgspec.Struct, frozen=True):
     """What ``stat`` shows of a file or directory."""
 
     number: int
