@@ -76,7 +76,7 @@ def tasks(base: KafkaSpec, section: str, goal: Goal | None, *, quick: bool) -> l
     if not quick:
         one_kib = msgspec.structs.replace(base, topic=f"{base.topic}-1k")
         found += pair(one_kib, section, 500_000, 1024, None)
-    result = run(base, task="latency", count=100 if quick else 2_000)
+    result = run(base, task="latency", count=100 if quick else 1_000)
     found.append(_figure(section, "100 B at 200/s: p50", result.p50_ms, "ms"))
     found.append(_figure(section, "100 B at 200/s: p99", result.p99_ms, "ms"))
     for depth in (1, 64) if quick else IN_FLIGHT:
