@@ -11,7 +11,7 @@ TESTDATA ?= ../shared/reference/raft-testdata
 
 .DEFAULT_GOAL := help
 .PHONY: help venv lock up down test test-full check format docs conformance sim chaos bench bench-peers \
-	proto build docker-build clean
+	bench-scaling proto build docker-build clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -81,6 +81,9 @@ bench: $(READY) ## measure latency, rate, failover and idle cost
 
 bench-peers: ## the same load on the systems people would use instead
 	@echo "The comparison with other systems is not built yet: it comes with order 6."; exit 1
+
+bench-scaling: $(READY) ## how cost grows: sizes, partitions, groups … (QUICK=1, ONLY=sizes)
+	$(BIN)/python -m bench.scaling.run $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 proto: $(READY) ## make the code of proto/ anew
 	$(BIN)/python scripts/make_proto.py

@@ -157,7 +157,7 @@ class Worker:
     def _round(self) -> None:
         self.receives.send(self.receive_request)
         head, body = self.receives.reply()
-        lease, spans = _field(head, b"Raftline-Lease: "), _field(head, b"Raftline-Spans: ")
+        lease, spans = field(head, b"Raftline-Lease: "), field(head, b"Raftline-Spans: ")
         if not spans:
             return
         numbers = [int(text) for text in spans.split(",")]
@@ -219,7 +219,7 @@ def _open(body: bytes) -> dict[int, bytes]:
     return found
 
 
-def _field(head: bytes, name: bytes) -> str:
+def field(head: bytes, name: bytes) -> str:
     at = head.find(name)
     if at < 0:
         return ""

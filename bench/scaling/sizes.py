@@ -1,0 +1,73 @@
+"""Message size: one byte more costs what copying, checking and writing it costs."""
+
+from pathlib import Path
+
+from bench.appends import check_end
+from bench.cluster import BenchCluster, running
+from bench.scaling.asks import BATCH, Asker, cost_of, memory_mb
+from bench.scaling.curve import Curve, Plot, Point, size_text
+
+TOPIC = "sizes"
+SIZES = (10, 100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 4 << 20, 8_000_000)
+HOW = """
+Three nodes, a topic of one partition. *alone*: one message at a time, waited for. *stream*: 8
+messages on their way on one connection. *read*: one message read by its offset, raw, from the
+leader. CPU is the leader's; a follower needs less. 8 MB is close to the largest batch (8 MiB).
+"""
+READING = """
+"""
+
+
+def walk(work: Path, *, quick: bool) -> Curve:
+    """Append and read single messages, from tiny to the largest."""
+    sizes = (10, 100 << 10) if quick else SIZES
+    with running(work / "sizes", 3) as cluster:
+        cluster.create(TOPIC)
+        points = [_point(cluster, size, 0.3 if quick else 3.0) for size in sizes]
+        check_end(cluster)
+    return Curve(
+        name="sizes",
+        title="Message size",
+        x_name="message size",
+        how=HOW,
+        points=points,
+        plots=[
+            Plot("latency", "An append that is waited for", "ms", ("alone p50 ms", "read p50 ms")),
+            Plot("cpu", "CPU of the leader", "us", ("append CPU us", "read CPU us")),
+            Plot("rate", "8 in flight", "MB/s", ("stream MB/s",)),
+        ],
+        reading=READING,
+    )
+
+
+def _point(cluster: BenchCluster, size: int, seconds: float) -> Point:
+    first = cluster.end_of(TOPIC)
+    alone = cluster.load(TOPIC, message_bytes=size, seconds=seconds, warm_up_s=seconds / 4)
+    stream = cluster.load(
+        TOPIC, message_bytes=size, in_flight=8, seconds=seconds, warm_up_s=seconds / 4
+    )
+    sent = alone.appends_total + stream.appends_total
+    if cluster.end_of(TOPIC) - first != sent:
+        raise SystemExit(f"{sent} messages were acknowledged, others are there")
+    leader = cluster.leader_of(TOPIC)
+    asker = Asker(leader)
+    asker.wire.sock.settimeout(30)
+    path = f"/v1/topics/{TOPIC}/partitions/0/messages?offset={first}&limit=1&bytes_max=1"
+    read = cost_of(leader, lambda: asker.ask("GET", path, kind=BATCH), seconds / 2)
+    rate = stream.appends * size / stream.seconds / 1e6
+    return Point(
+        x=size,
+        label=size_text(size),
+        values={
+            "alone p50 ms": alone.p50_ms,
+            "alone p99 ms": alone.p99_ms,
+            "append CPU us": alone.server_cpu_us[0],
+            "stream appends/s": stream.appends / stream.seconds,
+            "stream MB/s": rate,
+            "stream CPU us": stream.server_cpu_us[0],
+            "stream CPU ns/B": stream.server_cpu_us[0] * 1000 / size,
+            "read p50 ms": read.p50_ms,
+            "read CPU us": read.cpu_us,
+            "memory MB": memory_mb(leader),
+        },
+    )
