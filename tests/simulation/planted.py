@@ -184,13 +184,13 @@ def never_answer_the_overdue() -> Generator[None]:
 def refuse_to_forward() -> Generator[None]:
     """A node that does not lead sends the caller away (P9)."""
     from raftline.model.errors import NotLeader
-    from raftline.node.calls import NodeCalls
+    from raftline.node.append_calls import AppendCalls
 
     def elsewhere(self: Any, topic: str, partition: int, *words: Any) -> None:
         done = words[-2]  # before the side car
         done(NotLeader(f"{topic}/{partition}"))
 
-    real = NodeCalls._append_elsewhere
+    real = AppendCalls._elsewhere
 
     def append_elsewhere(self: Any, topic: str, partition: int, *words: Any) -> None:
         if topic.startswith("orders") and self._node.catalog_machine.topics.get(topic):
@@ -199,5 +199,5 @@ def refuse_to_forward() -> Generator[None]:
             real(self, topic, partition, *words)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NodeCalls, "_append_elsewhere", append_elsewhere)
+        patch.setattr(AppendCalls, "_elsewhere", append_elsewhere)
         yield
