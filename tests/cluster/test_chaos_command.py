@@ -10,7 +10,11 @@ import pytest
 
 from raftline.chaos.faults import BY_NAME
 
-KEYS = {"acked", "lost", "duplicated", "reordered", "early", "outage_ms_max", "clean", "faults"}
+KEYS = {
+    "acked", "lost", "duplicated", "reordered", "early", "fenced_accepted", "late", "outage_ms_max",
+    "outages", "clean", "faults", "left_out", "seed",
+}  # fmt: skip
+HISTORIES = ("log-history.jsonl", "queue-history.jsonl", "keyed-history.jsonl")
 
 
 def chaos(*words: str, seconds: float) -> "subprocess.CompletedProcess[str]":
@@ -27,7 +31,7 @@ def chaos(*words: str, seconds: float) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize(
     ("faults_s", "seed"),
     [
-        (40, 11),
+        pytest.param(60, 11, marks=pytest.mark.timeout(400)),
         pytest.param(900, 12, marks=[pytest.mark.full, pytest.mark.timeout(1500)]),
     ],
 )
@@ -42,18 +46,38 @@ def test_every_promise_is_kept_under_faults_of_every_kind(
     assert set(verdict) >= KEYS
     assert verdict["clean"] is True
     assert (verdict["lost"], verdict["duplicated"], verdict["early"]) == (0, 0, 0)
+    assert (verdict["reordered"], verdict["fenced_accepted"]) == (0, 0)
     assert verdict["acked"] > 100
     assert sum(verdict["faults"].values()) >= 4
     print({name: verdict[name] for name in ("acked", "outage_ms_max", "faults", "left_out")})
     assert verdict["outage_ms_max"] < 30_000
-    for name in ("verdict.json", "faults.jsonl", "log-history.jsonl", "queue-history.jsonl"):
+    for name in ("verdict.json", "faults.jsonl", *HISTORIES):
         assert (home / name).stat().st_size, name
+    assert not any(os.path.ismount(home / name) for name in ("node-1", "node-2", "node-3"))
+    if "Kafka clients" not in verdict["left_out"]:
+        assert verdict["counts"]["kafka sent"] > 50
+        assert verdict["counts"]["kafka read"] >= verdict["counts"]["kafka sent"]
 
 
 def test_the_catalogue_is_shown() -> None:
     ran = chaos("--list", "--json", seconds=60)
     assert ran.returncode == 0, ran.stderr
     assert [row["fault"] for row in json.loads(ran.stdout)] == list(BY_NAME)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--faults", "kill,earthquake"), "no fault earthquake"),
+        (("--preset", "friday"), "no preset friday"),
+        (("--nodes", "2"), "--nodes"),
+        (("--seconds", "0"), "--seconds"),
+    ],
+)
+def test_options_that_make_no_sense_start_nothing(words: tuple[str, ...], said: str) -> None:
+    ran = chaos(*words, seconds=60)
+    assert ran.returncode == 2, ran.stdout
+    assert said in ran.stderr
 
 
 def test_a_directory_with_a_cluster_in_it_is_not_touched(tmp_path: Path) -> None:

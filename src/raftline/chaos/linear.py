@@ -19,6 +19,7 @@ from raftline.testing.checker import Violation
 from raftline.testing.history import History, Op
 
 FOREVER_MS = float("inf")
+_State = tuple[frozenset[int], int, int, bool]  # calls left; unheard ones used; there or not
 
 
 def check_partitions(history: History) -> Iterator[Violation]:
@@ -63,28 +64,42 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def is_linearizable(changes: Sequence[Change]) -> bool:
-    """Say whether some order of the calls, true to real time, explains every answer."""
-    tried: set[tuple[frozenset[int], bool]] = set()
-    stack: list[tuple[frozenset[int], bool]] = [(frozenset(range(len(changes))), False)]
+    """Say whether some order of the calls, true to real time, explains every answer.
+
+    Calls that nobody heard of may have happened at any time since, so those of one kind stand for
+    each other: it counts how many of them are used up, not which. That keeps the search small.
+    """
+    known = [change for change in changes if change.told is not None]
+    unheard = {
+        what: sorted(c.invoked_ms for c in changes if c.told is None and c.what == what)
+        for what in ("create", "delete")
+    }
+    tried: set[_State] = set()
+    stack: list[_State] = [(frozenset(range(len(known))), 0, 0, False)]
     while stack:
-        left, there = stack.pop()
-        if (left, there) in tried:
+        state = stack.pop()
+        if state in tried:
             continue
-        tried.add((left, there))
-        if all(changes[i].told is None for i in left):
+        tried.add(state)
+        left, creates, deletes, there = state
+        if not left:
             return True
-        first_end = min((changes[i].ended_ms for i in left), default=FOREVER_MS)
+        first_end = min(known[i].ended_ms for i in left)
         for i in left:
-            if changes[i].invoked_ms > first_end:
-                continue
-            stack += [(left - {i}, after) for after in _outcomes(changes[i], there=there)]
+            if known[i].invoked_ms <= first_end:
+                stack += [
+                    (left - {i}, creates, deletes, after)
+                    for after in _outcomes(known[i], there=there)
+                ]
+        used = deletes if there else creates  # one more of them changes something
+        waiting = unheard["delete" if there else "create"][used:]
+        if waiting and waiting[0] <= first_end:
+            stack.append((left, creates + (not there), deletes + there, not there))
     return False
 
 
 def _outcomes(change: Change, *, there: bool) -> list[bool]:
-    """Return the states a call may leave, given its answer; none: it cannot stand here."""
+    """Return the state a call leaves, given its answer; none: it cannot stand here."""
     goal = change.what == "create"
-    if change.told is None:
-        return [there, goal]
     could = there != goal
     return [goal if could else there] if could == change.told else []

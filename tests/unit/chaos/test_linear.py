@@ -38,6 +38,20 @@ def test_an_order_that_explains_the_answers(changes: list[Change], fine: bool):
     assert is_linearizable(changes) is fine
 
 
+def test_many_calls_without_an_answer_do_not_make_the_search_long():
+    changes = [change("create", (i, FOREVER_MS), None) for i in range(40)]
+    changes += [change("delete", (i, FOREVER_MS), None) for i in range(40)]
+    for i in range(50, 130, 2):
+        what = "create" if i % 4 else "delete"
+        changes.append(change(what, (i, i + 1), True))
+    assert is_linearizable(changes)
+    # Forty creates nobody heard of explain forty deletes in a row, not forty-one.
+    changes = [change("create", (i, FOREVER_MS), None) for i in range(40)]
+    changes += [change("delete", (i, i + 0.5), True) for i in range(50, 90)]
+    assert is_linearizable(changes)
+    assert not is_linearizable([*changes, change("delete", (95, 96), True)])
+
+
 def history(*rows: tuple[str, float, float, int, int]) -> History:
     """Return a history of appends (offset, count) and linearizable reads (commit end)."""
     found = History()
