@@ -13,6 +13,7 @@ from raftline.archive.columns import to_arrow
 from raftline.archive.manifest import Gap, Manifest
 from raftline.archive.writer import write_range
 from raftline.client.caller import Caller
+from raftline.client.fenced import Fenced
 from raftline.client.line import Line
 from raftline.model.records import seal_batch
 from tests.spark import direct
@@ -36,10 +37,8 @@ def archive(
     root: Path, servers: str, topic: str, *ranges: tuple[int, int], gaps: tuple[Gap, ...] = ()
 ) -> None:
     """Archive ranges of the log as the job does."""
-    from raftline.spark.log import Log
-
     files: list[Any] = []
-    with Log(servers, timeout_ms=10_000) as log:
+    with Fenced(servers) as log:
         for start, end in ranges:
             batches = [
                 batch

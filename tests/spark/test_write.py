@@ -139,7 +139,7 @@ def test_large_messages_and_many_chunks(servers: str, line: Line, topic: str):
     write_direct(servers, {"value": values}, topic=topic, compression="zstd", chunkBytes="32KiB")
     assert values_of(servers, topic) == Counter(values)
     with pytest.raises(raftline.RaftlineError, match=r"takes \d+ bytes of at most .*zstd"):
-        write_direct(servers, {"value": [rng.randbytes(9_000_000)]}, topic=topic)
+        write_direct(servers, {"value": [rng.randbytes(13_000_000)]}, topic=topic)
 
 
 @pytest.mark.parametrize(

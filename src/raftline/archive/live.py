@@ -8,7 +8,7 @@ import msgspec
 
 from raftline.archive.unreadable import to_arrow_anyhow
 from raftline.client.caller import Caller
-from raftline.client.fenced import Fenced
+from raftline.client.fenced import Fenced, end_of
 
 LOOK_BYTES = 64 << 10
 TIMEOUT_MS = 30_000
@@ -102,19 +102,9 @@ class LiveLog:
         """Return the stored size of a message about there; 1 where there is none."""
         look = self._fenced.read(topic, partition, offset, offset + 1, bytes_max=LOOK_BYTES)
         batches = next(look, b"")
-        end, first = next_offset(batches), int.from_bytes(batches[:8], "big")
-        return max(1.0, len(batches) / (end - first)) if end > first else 1.0
-
-
-def next_offset(batches: bytes) -> int:
-    """Return the offset after the last of these batches; -1 if there is none."""
-    at, found = 0, -1
-    while at + 61 <= len(batches):
-        length = int.from_bytes(batches[at + 8 : at + 12], "big") + 12
-        base = int.from_bytes(batches[at : at + 8], "big")
-        found = base + int.from_bytes(batches[at + 23 : at + 27], "big") + 1
-        at += length
-    return found
+        if not batches:
+            return 1.0
+        return max(1.0, len(batches) / (end_of(batches) - int.from_bytes(batches[:8], "big")))
 
 
 def _path(topic: str) -> str:

@@ -15,10 +15,11 @@ from typing import Any
 
 import msgspec
 
-from raftline.archive.live import LiveLog, LogRange, next_offset
+from raftline.archive.live import LiveLog, LogRange
 from raftline.archive.manifest import Manifest
 from raftline.archive.reader import Archive
 from raftline.archive.unreadable import to_arrow_anyhow
+from raftline.client.fenced import end_of
 from raftline.model.errors import Conflict, OffsetOutOfRange
 from raftline.model.names import place
 
@@ -89,7 +90,7 @@ class Replay:
             rows = to_arrow_anyhow(
                 batches, topic, partition, start, end, wanted.from_ms, wanted.to_ms
             )
-            yield next_offset(batches), list(rows)
+            yield end_of(batches), list(rows)
 
     def _archived(self, wanted: Stretch, start: int, end: int) -> Iterator[Any]:
         if self._archive is None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
+from raftline.client.fenced import Bounds, Fenced
 from raftline.model.errors import NotFound
 from raftline.model.names import place
-from raftline.spark.log import Bounds, Log
 from raftline.spark.options import Options
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class FilesPartition(InputPartition):
         super().__init__(slices)
 
 
-def open_archive(options: Options, log: Log) -> "Archive":
+def open_archive(options: Options, log: Fenced) -> "Archive":
     """Return the archive that the option or the topic names. Raises NotFound, InvalidArgument."""
     from raftline.archive.place import archive_dir, setting_of
     from raftline.archive.reader import Archive

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from raftline.client.fenced import Bounds, Fenced
 from raftline.model.errors import CorruptBatch, NotFound, OffsetOutOfRange
 from raftline.model.names import place
 from raftline.spark.archived import (
@@ -20,7 +21,7 @@ from raftline.spark.archived import (
     widened,
 )
 from raftline.spark.filters import Wanted, push
-from raftline.spark.log import Bounds, Log
+from raftline.spark.log import open_log, read_ahead
 from raftline.spark.options import LATEST, Options
 from raftline.spark.ranges import LogRange, RangePartition, resolve, split
 
@@ -66,7 +67,7 @@ class RaftlineReader(DataSourceReader):
         ranges: list[LogRange] = partition.value or []
         return read_or_skip(self.options, ranges, from_ms=from_ms, to_ms=to_ms)
 
-    def _plan(self, log: Log, bounds: list[Bounds]) -> list[LogRange]:
+    def _plan(self, log: Fenced, bounds: list[Bounds]) -> list[LogRange]:
         options, wanted = self.options, self.wanted
         is_live = not options.archive
         starting_ms = options.starting_ms if is_live else None
@@ -82,7 +83,7 @@ class RaftlineReader(DataSourceReader):
                 found.append(LogRange(one.partition, start, end))
         return found
 
-    def _later(self, log: Log, ranges: list[LogRange]) -> list[LogRange]:
+    def _later(self, log: Fenced, ranges: list[LogRange]) -> list[LogRange]:
         """Leave out what is before the first message of the wanted time."""
         from_ms = self.wanted.from_ms
         if from_ms is None:
@@ -143,16 +144,6 @@ def gone(options: Options, bounds: Bounds, start: int) -> NotFound:
     )
 
 
-def open_log(options: Options) -> Log:
-    """Return a log reader for these options."""
-    return Log(
-        options.servers,
-        timeout_ms=options.timeout_ms,
-        fetch_bytes=options.fetch_bytes,
-        any_replica=options.read_from == "any",
-    )
-
-
 def read_or_skip(
     options: Options,
     ranges: Iterable[LogRange],
@@ -185,13 +176,12 @@ def read_range(
 
     place_of = (options.topic, one.partition, one.start, one.end)
     times = {"from_ms": from_ms, "to_ms": to_ms}
-    with open_log(options) as log:
-        for batches in log.read(*place_of):
-            try:
-                found = to_arrow(batches, *place_of, include_value=options.include_value, **times)
-            except CorruptBatch:
-                # What a producer sealed badly must not end every query for ever.
-                found = list(to_arrow_anyhow(batches, *place_of, **times))
-                if not options.include_value:
-                    found = [batch.drop_columns(["value"]) for batch in found]
-            yield from found
+    for batches in read_ahead(options, one):
+        try:
+            found = to_arrow(batches, *place_of, include_value=options.include_value, **times)
+        except CorruptBatch:
+            # What a producer sealed badly must not end every query for ever.
+            found = list(to_arrow_anyhow(batches, *place_of, **times))
+            if not options.include_value:
+                found = [batch.drop_columns(["value"]) for batch in found]
+        yield from found

@@ -18,7 +18,6 @@ from raftline.model.limits import BATCH_BYTES_MAX, WAITING_NUMBERS_MAX
 from raftline.model.message import Header, NewMessage
 from raftline.model.names import check_topic_name, place
 from raftline.model.records import seal_batch
-from raftline.spark.log import Log, topic_path
 from raftline.spark.options import Options, bad
 from raftline.spark.routing import partitions_by_value, partitions_of
 from raftline.spark.rows import PRIORITY_HEADER, Rows
@@ -60,7 +59,6 @@ class Stager:
     __slots__ = (
         "_chunks",
         "_fenced",
-        "_log",
         "_options",
         "_piles",
         "_targets",
@@ -71,11 +69,8 @@ class Stager:
         "task",
     )
 
-    def __init__(
-        self, options: Options, log: Log, fenced: Fenced, query: str, batch: int, task: int
-    ) -> None:
+    def __init__(self, options: Options, fenced: Fenced, query: str, batch: int, task: int) -> None:
         self._options = options
-        self._log = log
         self._fenced = fenced
         self.query, self.batch, self.task = query, batch, task
         self.attempt = secrets.randbits(62)
@@ -111,7 +106,7 @@ class Stager:
     def _target(self, topic: str) -> Target:
         if topic not in self._targets:
             check_topic_name(topic)
-            told = self._log.call("PUT", topic_path(topic))  # as a first publish creates it
+            told = self._fenced.ensure_topic(topic)  # as a first publish creates it
             settings: dict[str, Any] = told.get("settings", {})
             self._targets[topic] = Target(
                 int(told["num_partitions"]), str(settings.get("partitioner", "murmur2"))

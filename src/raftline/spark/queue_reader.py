@@ -16,7 +16,6 @@ Rules
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -30,10 +29,8 @@ from raftline.client import clock
 from raftline.client.fenced import Fenced, Held
 from raftline.model.errors import LeaseLost, UnknownGroup
 from raftline.model.names import place
-from raftline.spark.batch_reader import open_log
-from raftline.spark.fences import open_fenced
 from raftline.spark.leased import read_leased
-from raftline.spark.log import Log
+from raftline.spark.log import open_log
 from raftline.spark.options import LATEST, Options
 from raftline.spark.ranges import LogRange, pack
 from raftline.spark.stream_reader import IDLE_PAUSE_MS, share
@@ -48,14 +45,13 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self._log: Log | None = None
         self._fenced: Fenced | None = None
         self._initial: QueueOffset | None = None
         self._left: int | None = None  # messages that a query that ends may still lease
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get the options only."""
-        return {**self.__dict__, "_log": None, "_fenced": None}
+        return {**self.__dict__, "_fenced": None}
 
     # ------------------------------------------------------------------ offsets
 
@@ -102,10 +98,9 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Hang up."""
-        for one in (self._log, self._fenced):
-            if one is not None:
-                one.close()
-        self._log = self._fenced = None
+        if self._fenced is not None:
+            self._fenced.close()
+            self._fenced = None
 
     # ------------------------------------------------------------------ reading
 
@@ -132,7 +127,7 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lease(self, n: int, most: int) -> int:
         """Lease on all partitions; return how many messages."""
-        options, fenced = self.options, self._leases()
+        options, fenced = self.options, self._calls()
         ready = self._ready()
         shared = share({}, {str(one): count for one, count in ready.items()}, most)
         leased = 0
@@ -151,20 +146,19 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return leased
 
     def _ack(self, n: int) -> None:
-        options, fenced = self.options, self._leases()
+        options, fenced = self.options, self._calls()
         for number in self._numbers():
             fenced.ack(options.topic, number, options.group, options.query, n)
 
     def _held(self, number: int) -> Held | None:
         options = self.options
-        return self._leases().held(options.topic, number, options.group, options.query)
+        return self._calls().held(options.topic, number, options.group, options.query)
 
     def _ready(self) -> dict[int, int]:
         """Return how many messages each partition has for the group, about."""
-        log, options = self._reader(), self.options
+        log, options = self._calls(), self.options
         try:
-            path = f"/v1/groups/{quote(options.group, safe='')}"
-            told = log.call("GET", path, topic=options.topic)
+            told = log.group(options.group, options.topic)
             rows: list[Mapping[str, int]] = told.get("work", {}).get(options.topic, [])
         except UnknownGroup:
             rows = []
@@ -192,15 +186,10 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _numbers(self) -> list[int]:
         return [
-            int(row["partition"]) for row in self._reader().topic(self.options.topic)["partitions"]
+            int(row["partition"]) for row in self._calls().topic(self.options.topic)["partitions"]
         ]
 
-    def _reader(self) -> Log:
-        if self._log is None:
-            self._log = open_log(self.options)
-        return self._log
-
-    def _leases(self) -> Fenced:
+    def _calls(self) -> Fenced:
         if self._fenced is None:
-            self._fenced = open_fenced(self.options.servers, self.options.timeout_ms)
+            self._fenced = open_log(self.options)
         return self._fenced

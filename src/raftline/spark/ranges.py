@@ -3,8 +3,8 @@
 import msgspec
 from pyspark.sql.datasource import InputPartition
 
+from raftline.client.fenced import Bounds, Fenced
 from raftline.model.errors import UnknownPartition
-from raftline.spark.log import Bounds, Log
 from raftline.spark.options import EARLIEST, LATEST, Offsets, Options, bad
 
 
@@ -55,7 +55,7 @@ def pack(ranges: list[LogRange], offsets_per_split: int) -> list[RangePartition]
 
 
 def resolve(
-    log: Log, options: Options, bounds: list[Bounds], which: Offsets | int, time_ms: int | None
+    log: Fenced, options: Options, bounds: list[Bounds], which: Offsets | int, time_ms: int | None
 ) -> dict[int, int]:
     """Return an offset for each partition: of a time, of words, or as given.
 

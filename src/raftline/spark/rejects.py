@@ -8,10 +8,10 @@ is what the query holds now: it holds one at a time.
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, cast
 
+from raftline.client.fenced import Fenced
 from raftline.model.errors import Conflict
 from raftline.model.limits import REASON_CHARS_MAX
 from raftline.model.names import place
-from raftline.spark.fences import open_fenced
 from raftline.spark.options import bad
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _reject(
     origin: dict[str, str], topic: str, partition: int, reason: str, ranges: list[tuple[int, int]]
 ) -> None:
     group, query = origin["group"], origin["query"]
-    with open_fenced(origin["servers"]) as fenced:
+    with Fenced(origin["servers"]) as fenced:
         held = fenced.held(topic, partition, group, query)
         if held is None or held.acked:
             raise Conflict(

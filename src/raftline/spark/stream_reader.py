@@ -15,7 +15,6 @@ Rules
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -26,10 +25,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from raftline.client import clock
+from raftline.client.fenced import Bounds, Fenced
 from raftline.model.errors import NotFound, RaftlineError
 from raftline.model.names import place
-from raftline.spark.batch_reader import gone, open_log, read_or_skip
-from raftline.spark.log import Bounds, Log
+from raftline.spark.batch_reader import gone, read_or_skip
+from raftline.spark.log import open_log
 from raftline.spark.options import Options
 from raftline.spark.ranges import LogRange, RangePartition, resolve, split
 
@@ -44,7 +44,7 @@ class RaftlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self._log: Log | None = None
+        self._log: Fenced | None = None
         self._initial: StreamOffset | None = None
         self._target: StreamOffset | None = None  # of a query that ends: AvailableNow
         self._told: StreamOffset | None = None  # cursors of the progress group
@@ -132,7 +132,7 @@ class RaftlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ------------------------------------------------------------------ private
 
-    def _open(self) -> Log:
+    def _open(self) -> Fenced:
         if self._log is None:
             self._log = open_log(self.options)
         return self._log
@@ -158,9 +158,9 @@ class RaftlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = self.options.progress_group
         if not group or offset == self._told:
             return
-        body = {"offsets": {self.options.topic: offset}}
+        cursors = {int(partition): at for partition, at in offset.items()}
         try:
-            self._open().call("POST", f"/v1/groups/{quote(group, safe='')}/offsets", body)
+            self._open().commit(group, self.options.topic, cursors)
         except RaftlineError as error:
             if not error.retry:
                 raise

@@ -27,9 +27,8 @@ from pyspark.sql.datasource import (
 )
 
 from raftline.model.errors import RaftlineError
-from raftline.spark.batch_reader import open_log
 from raftline.spark.chunks import Place, Stager
-from raftline.spark.fences import open_fenced
+from raftline.spark.log import open_log
 from raftline.spark.options import Options, bad
 
 QUERY_PROPERTY = "sql.streaming.queryId"
@@ -105,8 +104,8 @@ def stage_rows(
 
     context = TaskContext.get()
     task = context.partitionId() if context is not None else task
-    with open_log(options) as log, open_fenced(options.servers, options.timeout_ms) as fenced:
-        stager = Stager(options, log, fenced, query, batch, task)
+    with open_log(options) as fenced:
+        stager = Stager(options, fenced, query, batch, task)
         for one in batches:
             if one.num_rows:
                 stager.add(to_rows(one))
@@ -127,7 +126,7 @@ def publish(options: Options, told: Sequence[Written]) -> None:
             winners.setdefault(name, []).append((one.task, one.attempt, chunks))
 
     def publish_one(name: tuple[str, int, str, int]) -> None:
-        with open_fenced(options.servers, options.timeout_ms) as fenced:
+        with open_log(options) as fenced:
             fenced.publish(*name, sorted(winners[name]))
 
     with ThreadPoolExecutor(PUBLISHERS_MAX) as helpers:
@@ -138,7 +137,7 @@ def publish(options: Options, told: Sequence[Written]) -> None:
 def abandon(options: Options, told: Sequence[Written]) -> None:
     """Drop unpublished chunks; where that fails they run out by themselves. W3."""
     places = {(*place, one.query, one.batch) for one in told for place in one.chunks}
-    with open_fenced(options.servers, options.timeout_ms) as fenced:
+    with open_log(options) as fenced:
         for name in sorted(places):
             with contextlib.suppress(RaftlineError):
                 fenced.abandon(*name)
@@ -147,7 +146,7 @@ def abandon(options: Options, told: Sequence[Written]) -> None:
 def forget(options: Options, told: Sequence[Written]) -> None:
     """Leave no fence behind of a write that nobody can repeat."""
     places = {(*place, one.query) for one in told for place in one.chunks}
-    with open_fenced(options.servers, options.timeout_ms) as fenced:
+    with open_log(options) as fenced:
         for name in sorted(places):
             with contextlib.suppress(RaftlineError):
                 fenced.forget(*name)
