@@ -8,7 +8,7 @@ import pytest
 from raftline.client.client import Client
 from raftline.client.fenced import Fenced
 from raftline.client.line import Line
-from raftline.model.errors import InvalidArgument, NotFound
+from raftline.model.errors import Conflict, InvalidArgument, NotFound
 from raftline.model.records import seal_batch
 from raftline.pipeline import restore
 from raftline.pipeline.job import Job
@@ -107,14 +107,14 @@ def test_a_job_that_ends_between_its_steps_goes_on(
     archive_topic(servers, topic, tmp_path)
     real, calls = Fenced.publish, 0
 
-    def fatal(*args: Any) -> Any:
+    def fatal(*args: Any, **options: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 3 and step == "published":
-            real(*args)
+            real(*args, **options)
         if calls == 3:
             raise OSError("the machine is gone")
-        return real(*args)
+        return real(*args, **options)
 
     target = f"{topic}.back"
     with monkeypatch.context() as patch:
@@ -126,6 +126,49 @@ def test_a_job_that_ends_between_its_steps_goes_on(
     told = restored(servers, topic, tmp_path, to=target)
     assert told["messages"] == 400 - found
     assert values(read(servers, target)) == [f"{p}:{at}" for p in (0, 1) for at in range(200)]
+
+
+def test_of_two_jobs_at_the_same_time_one_is_told(
+    spark: Any, servers: str, topic: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The second cuts its batches elsewhere, and gets ahead while the first has staged."""
+    fill(servers, topic, 1, 400)
+    archive_topic(servers, topic, tmp_path)
+    real, target, reached = Fenced.publish, f"{topic}.back", list[int]()
+
+    def overtaken(fenced: Fenced, *args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(Fenced, "publish", real)
+        steps_of(monkeypatch, 10)
+        with Job("restore", servers) as job:
+            monkeypatch.setattr(Fenced, "publish", stopping(job, real))
+            restore.run(job, topic=topic, to=target, directory=str(tmp_path))
+        monkeypatch.setattr(Fenced, "publish", real)
+        reached.append(bounds(servers, target)[0]["commit_end"])
+        return real(fenced, *args, **options)
+
+    steps_of(monkeypatch, 20)
+    monkeypatch.setattr(Fenced, "publish", overtaken)
+    with pytest.raises(Conflict, match="another job restores the same window"):
+        restored(servers, topic, tmp_path, to=target)
+    assert 0 < reached[0] < 400
+    assert bounds(servers, target)[0]["commit_end"] == reached[0]
+    assert restored(servers, topic, tmp_path, to=target)["messages"] == 400 - reached[0]
+    assert values(read(servers, target)) == [f"0:{at}" for at in range(400)]
+
+
+def steps_of(monkeypatch: Any, messages: int) -> None:
+    monkeypatch.setattr(restore, "PIECE_MESSAGES_MIN", messages)
+    monkeypatch.setattr(restore, "PIECE_MESSAGES_MAX", messages)
+
+
+def stopping(job: Job, real: Any) -> Any:
+    """Return a publish after which the job ends, as after Ctrl-C."""
+
+    def publish(*args: Any, **options: Any) -> Any:
+        job.is_stopping = True
+        return real(*args, **options)
+
+    return publish
 
 
 def test_bad_wishes_are_refused(spark: Any, servers: str, topic: str, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ Invariants
         archived offset it reaches to, so the fence of the query says how far a partition came:
         a job that is run again goes on there, one that was done adds nothing.
     S2  The query is made of what is asked for, and of both topics' ids.
+    S3  A batch follows the one that its job knows of, or is refused: of two jobs with one wish, at
+        the same time and in steps of their own, one ends with an error and nothing comes twice.
 """
 
 import hashlib
@@ -19,7 +21,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from raftline.archive.place import archive_dir, setting_of
-from raftline.model.errors import InvalidArgument, NotFound, UnknownTopic
+from raftline.model.errors import (
+    Conflict,
+    FencedQuery,
+    InvalidArgument,
+    NotFound,
+    StageMissing,
+    UnknownTopic,
+)
 from raftline.model.names import TRACES
 from raftline.pipeline.restore_task import Piece, Staged, stage_piece
 
@@ -50,10 +59,11 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 class Part:
     """One partition while it is restored: archived offsets [next, end) are left."""
 
-    __slots__ = ("end", "next", "partition", "step")
+    __slots__ = ("end", "fence", "next", "partition", "step")
 
-    def __init__(self, partition: int, start: int, end: int, step: int) -> None:
+    def __init__(self, partition: int, fence: int, start: int, end: int, step: int) -> None:
         self.partition = partition
+        self.fence = fence  # the last batch that is published; -1: none
         self.next = start
         self.end = end
         self.step = step
@@ -186,7 +196,7 @@ def _parts(archive: "Archive", fenced: "Fenced", wish: Wish, query: str) -> list
         step = min(max(int(PIECE_BYTES / max(size, 1)), PIECE_MESSAGES_MIN), PIECE_MESSAGES_MAX)
         fence = fenced.fence(wish.target, partition, query)
         start = max(slices[0].start, fence)
-        found.append(Part(partition, start, slices[-1].end, step))
+        found.append(Part(partition, fence, start, slices[-1].end, step))
     return found
 
 
@@ -212,11 +222,34 @@ def _round(
         own = [one for one in staged if one.piece.partition == part.partition]
         batch = own[0].piece.batch
         winners = [(one.piece.task, one.attempt, one.chunks) for one in own if one.chunks]
-        told = fenced.publish(wish.target, part.partition, query, batch, sorted(winners))
-        messages += 0 if told.already else told.count
+        messages += _publish(fenced, wish, query, part, batch, sorted(winners))
         bar.advance(batch - part.next)
-        part.next = batch
+        part.next = part.fence = batch
     return messages
+
+
+def _publish(
+    fenced: "Fenced",
+    wish: Wish,
+    query: str,
+    part: Part,
+    batch: int,
+    winners: list[tuple[int, int, int]],
+) -> int:
+    """Publish a batch; return how many messages that were. Raises Conflict. S3."""
+    place = (wish.target, part.partition)
+    try:
+        told = fenced.publish(*place, query, batch, winners, after=part.fence)
+    except (FencedQuery, StageMissing) as error:
+        fence = fenced.fence(*place, query)
+        if fence == part.fence:
+            raise
+        raise Conflict(
+            f"another job restores the same window of {wish.topic} to {wish.target}: "
+            f"partition {part.partition} is at {fence} there, and was at {part.fence} here",
+            "let one of them end; the same command again goes on where that came to",
+        ) from error
+    return 0 if told.already else told.count
 
 
 def _pieces(
