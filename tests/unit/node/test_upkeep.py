@@ -3,6 +3,7 @@
 import pytest
 
 from raftline.model.errors import DiskFull
+from raftline.model.limits import GIB
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import lead, node, replica
 
@@ -51,7 +52,7 @@ def fill_disk(sim: SimCluster, name: str) -> None:
     disk = sim.host(name).disk
     free, total = disk.space()
     ballast = disk.open("ballast", create=True)
-    ballast.allocate(free - total // 50)
+    ballast.allocate(free - min(total // 50, GIB))
 
 
 def empty_disk(sim: SimCluster, name: str) -> None:
