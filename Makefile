@@ -79,8 +79,8 @@ chaos: $(READY) ## hurt a real cluster under load (SECONDS=60), then check the p
 bench: $(READY) ## measure latency, rate, failover and idle cost
 	$(BIN)/python -m bench.run
 
-bench-peers: ## the same load on the systems people would use instead
-	@echo "The comparison with other systems is not built yet: it comes with order 6."; exit 1
+bench-peers: $(READY) ## the same load on Kafka, NATS, RabbitMQ, Redis … (QUICK=1, ONLY="raftline redis")
+	$(BIN)/python -m bench.peers.run $(if $(QUICK),--quick --rounds 1,--report) $(if $(ONLY),--only $(ONLY))
 
 bench-scaling: $(READY) ## how cost grows: sizes, partitions, groups … (QUICK=1, ONLY=sizes)
 	$(BIN)/python -m bench.scaling.run $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
