@@ -4,6 +4,8 @@ Invariants
     K1  Every call is answered once: by the outcomes at apply, by a refusal before it was proposed,
         or by ``TimedOut``.
     K2  A delay counts from the log time of the entry it is proposed with.
+    K3  A turn proposes at most ``TURN_ITEMS`` messages, or one call: what is left goes with the
+        next one, so that a burst of calls makes no turn long.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from raftline.node.replica import Proposal, Replica
 
 ENTRY_BYTES = 1 << 20  # messages of one turn share entries up to about this size
+TURN_ITEMS = 500  # messages proposed in one turn
 ITEM_BYTES = 128  # what a message weighs besides its batch
 NEVER = float("inf")
 
@@ -141,7 +144,7 @@ class Schedules:
 
     def proposals(self, at_ms: int) -> "list[tuple[bytes, Proposal]]":
         """Return what was collected, as entries of bounded size."""
-        calls, self._calls, self._bytes = self._calls, [], 0
+        calls = self._take()
         found: list[tuple[bytes, Proposal]] = []
         some: list[ScheduleCall] = []
         size = count = 0
@@ -157,6 +160,22 @@ class Schedules:
         if some:
             found.append(self._entry(at_ms, some))
         return found
+
+    def _take(self) -> list[ScheduleCall]:
+        """Take what a turn may propose; the next one is told of the rest. K3."""
+        count = taken = 0
+        for call in self._calls:
+            count += len(call.items)
+            if taken and count > TURN_ITEMS:
+                break
+            taken += 1
+        calls, self._calls = self._calls[:taken], self._calls[taken:]
+        self._bytes = sum([call.size for call in self._calls])
+        if self._calls:
+            replica = self._host.replica
+            assert replica is not None
+            replica.collected(0)
+        return calls
 
     def _entry(self, at_ms: int, calls: list[ScheduleCall]) -> "tuple[bytes, Proposal]":
         items: list[Item] = []

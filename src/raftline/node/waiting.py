@@ -1,7 +1,7 @@
 """Waiting messages: schedule, list, show, cancel, move, from any node to a partition's leader.
 
-``schedule`` is a call of its own, many of them share an entry. The rest are questions
-(questions.py): ``waiting.list``, ``waiting.show``, ``waiting.cancel``, ``waiting.move``,
+``schedule`` is a call of its own (schedule_pieces.py), many of them share an entry. The rest are
+questions (questions.py): ``waiting.list``, ``waiting.show``, ``waiting.cancel``, ``waiting.move``,
 ``waiting.stats``. Each may be repeated: a message that was cancelled is cancelled, and one that was
 moved is where it was moved to.
 
@@ -25,7 +25,6 @@ from raftline.machines.partition.waiting_commands import encode_cancel, encode_m
 from raftline.model.batch import check_batch
 from raftline.model.calls import NewWaiting, Scheduled
 from raftline.model.errors import (
-    ErrorWire,
     InvalidArgument,
     OverLimit,
     RaftlineError,
@@ -47,6 +46,7 @@ from raftline.node.questions import Arguments, Done
 from raftline.node.releases import Releaser
 from raftline.node.remote import VERB_SCHEDULE, Reply
 from raftline.node.replica import Replica
+from raftline.node.schedule_pieces import PIECE_BYTES, PIECE_ITEMS, PiecewiseSchedule
 from raftline.node.schedules import ScheduleCall, ScheduleDone
 from raftline.storage.files import Buffer
 from raftline.storage.log_words import DamagedRange
@@ -54,8 +54,6 @@ from raftline.storage.log_words import DamagedRange
 if TYPE_CHECKING:
     from raftline.node.node import Node
 
-PIECE_ITEMS = 1000  # messages of one call that travel and are proposed together
-PIECE_BYTES = 1 << 20
 ID_ROOM_BYTES = 1024  # a header with its id is added when a message is released
 TIME_MS_MAX = 1 << 50
 LIST_MAX = 10_000
@@ -115,10 +113,12 @@ class WaitingMessages:
         if not items:
             done(InvalidArgument("there are no messages to wait"))
             return
-        pieces = _pieces(items)
-        gather = _Gather(len(pieces), [len(piece) for piece in pieces], partition, done)
-        for at, piece in enumerate(pieces):
-            self._send(shard, piece, timeout_ms, gather.taker(at))
+
+        def send(piece: list[NewWaiting], left_ms: int, answer: ScheduleDone) -> None:
+            self._send(shard, piece, left_ms, answer)
+
+        name = f"{topic}/{partition}"
+        PiecewiseSchedule(self._node.clock, name, partition, items, timeout_ms, send, done).start()
 
     def _send(
         self, shard: int, items: list[NewWaiting], timeout_ms: int, done: ScheduleDone
@@ -281,67 +281,6 @@ class WaitingMessages:
         assert host.replica is not None
         deadline = self._node.clock.mono_ms() + timeout_ms
         host.replica.propose(data, CommandProposal(host.name, deadline, timeout_ms, done))
-
-
-class _Gather:
-    """The answers of the pieces of one call."""
-
-    __slots__ = ("_answers", "_done", "_left", "_partition", "_sizes")
-
-    def __init__(self, count: int, sizes: list[int], partition: int, done: ScheduleDone) -> None:
-        self._answers: list[Scheduled | RaftlineError | None] = [None] * count
-        self._left = count
-        self._sizes = sizes
-        self._partition = partition
-        self._done = done
-
-    def taker(self, at: int) -> ScheduleDone:
-        """Return who takes the answer of one piece."""
-
-        def take(answer: Scheduled | RaftlineError) -> None:
-            self._answers[at] = answer
-            self._left -= 1
-            if not self._left:
-                self._finish()
-
-        return take
-
-    def _finish(self) -> None:
-        first = self._answers[0]
-        if len(self._answers) == 1:
-            assert first is not None
-            self._done(first)
-            return
-        if all(isinstance(answer, RaftlineError) for answer in self._answers):
-            assert isinstance(first, RaftlineError)
-            self._done(first)
-            return
-        numbers: list[int] = []
-        refusals: dict[int, ErrorWire] = {}
-        at_ms = 0
-        for answer, size in zip(self._answers, self._sizes, strict=True):
-            start = len(numbers)
-            if isinstance(answer, Scheduled):
-                at_ms = max(at_ms, answer.at_ms)
-                refusals |= {start + at: wire for at, wire in answer.refusals.items()}
-                numbers += answer.numbers
-            else:
-                assert answer is not None
-                refusals |= {start + at: answer.to_wire() for at in range(size)}
-                numbers += [0] * size
-        self._done(Scheduled(numbers, self._partition, at_ms, refusals))
-
-
-def _pieces(items: Sequence[NewWaiting]) -> list[list[NewWaiting]]:
-    pieces: list[list[NewWaiting]] = [[]]
-    size = 0
-    for item in items:
-        if pieces[-1] and (len(pieces[-1]) >= PIECE_ITEMS or size + len(item.batch) > PIECE_BYTES):
-            pieces.append([])
-            size = 0
-        pieces[-1].append(item)
-        size += len(item.batch)
-    return pieces
 
 
 def _check_item(item: NewWaiting, where: str) -> int:
