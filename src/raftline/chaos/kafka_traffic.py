@@ -184,12 +184,16 @@ class KafkaTraffic:
             sent = Sent(f"{session}/{number}", session, number, mono_ms())
             with self._lock:
                 self.record.sent.append(sent)
-            producer.produce(
-                TOPIC,
-                sent.value,
-                partition=rng.randrange(PARTITIONS),
-                on_delivery=functools.partial(self._told, sent, failed),
-            )
+            try:
+                producer.produce(
+                    TOPIC,
+                    sent.value,
+                    partition=rng.randrange(PARTITIONS),
+                    on_delivery=functools.partial(self._told, sent, failed),
+                )
+            except self._kafka.KafkaException as error:  # of no more use, and says why
+                self.record.made_anew.append(str(error))
+                break
             producer.poll(0)
             until = mono_ms() + SEND_S_MAX * 1000
             while len(producer) >= WINDOW and mono_ms() < until:
@@ -214,7 +218,10 @@ class KafkaTraffic:
         membership = 0
         while not self._over.is_set():
             membership += 1
-            self._belong(f"{who}-{membership}", 10 + 50 * rng.random())
+            try:
+                self._belong(f"{who}-{membership}", 10 + 50 * rng.random())
+            except self._kafka.KafkaException:  # thrown out; it joins again
+                time.sleep(0.5)
 
     def _belong(self, member: str, seconds: float) -> None:
         """Be a member for some time, or to the end once all was sent."""
