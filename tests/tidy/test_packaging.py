@@ -1,5 +1,7 @@
 """What is in deploy/ names real settings, ports and files, and its scripts run."""
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -7,11 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import msgspec
 import pytest
 import yaml
 
 from raftline.config.loader import environment_name, sections
+from scripts.install_deploy_tools import VERSIONS, find_compose, find_helm, find_schemas
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -134,22 +138,108 @@ def test_chart_uses_only_values_that_it_has():
                 held = held[part]
 
 
-def test_chart_pleases_helm():
-    helm = shutil.which("helm")
-    if helm is None:
-        pytest.skip("helm is not installed here")
-    for options in (
-        [],
-        ["--set", "replicaCount=1"],
-        ["--set", "replicaCount=5", "--set", "foundingNodes=3", "--set", "service.type=NodePort"],
-    ):
-        for command in (["lint", str(CHART)], ["template", "raftline", str(CHART)]):
-            ran = subprocess.run(
-                [helm, *command, *options], capture_output=True, text=True, check=False
-            )
-            assert ran.returncode == 0, ran.stdout + ran.stderr
-        founders = 3 if len(options) > 2 else (1 if options else 3)
-        assert f"-lt {founders} ]" in ran.stdout
+CHARTS = {
+    "plain": [],
+    "one": ["--set", "replicaCount=1"],
+    "grown": ["--set", "replicaCount=5,foundingNodes=3,service.type=NodePort"],
+    "all": [
+        *("--set", "persistence.storageClass=fast,nodeSelector.disk=ssd,podAnnotations.a=b"),
+        *("--set", "settings.RAFTLINE_TOPICS_PARTITIONS=12,service.annotations.c=d"),
+        *("--set-json", 'tolerations=[{"key": "only", "operator": "Exists"}]'),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def helm() -> str:
+    found = find_helm()
+    if found is None:
+        pytest.skip("helm is not here and cannot be unpacked")
+    return str(found)
+
+
+@pytest.mark.parametrize("options", CHARTS.values(), ids=CHARTS)
+def test_chart_pleases_helm(helm: str, options: list[str]) -> None:
+    rendered = render(helm, ["lint", "--strict", str(CHART), *options])
+    assert "0 chart(s) failed" in rendered
+    rendered = render(helm, ["template", "raftline", str(CHART), *options])
+    founders = 1 if "replicaCount=1" in options else 3
+    assert f"-lt {founders} ]" in rendered
+
+
+def render(helm: str, words: list[str]) -> str:
+    ran = subprocess.run([helm, *words], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("options", CHARTS.values(), ids=CHARTS)
+def test_chart_makes_what_kubernetes_takes(helm: str, options: list[str], version: str) -> None:
+    """Every object, field by field, against the strict schemas of that version."""
+    schemas = find_schemas()
+    if schemas is None:
+        pytest.skip("the schemas of Kubernetes cannot be fetched")
+    rendered = render(helm, ["template", "raftline", str(CHART), *options])
+    objects = [one for one in yaml.safe_load_all(rendered) if one]
+    kinds = sorted(one["kind"] for one in objects)
+    assert kinds == ["PodDisruptionBudget", "Service", "Service", "StatefulSet"]
+    for one in objects:
+        assert not wrong_fields(schemas / version, one)
+    objects[0]["spec"]["no_such_field"] = 1  # the check can fail
+    assert wrong_fields(schemas / version, objects[0])
+
+
+def wrong_fields(folder: Path, one: dict[str, Any]) -> list[str]:
+    """Return what the schema of an object's kind says against it."""
+    group = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", one["apiVersion"])
+    schema = json.loads((folder / f"{one['kind'].lower()}-{group}.json").read_text())
+    shared = json.loads((folder / "_definitions.json").read_text())
+    registry = jsonschema_rs.Registry([(shared["$id"], shared)])
+    checker = jsonschema_rs.validator_for(schema, registry=registry)
+    return [f"{error.instance_path}: {error.message}" for error in checker.iter_errors(one)]
+
+
+def test_compose_reads_the_file_as_it_is_meant(tmp_path: Path) -> None:
+    """By the loader that compose itself uses: merged, interpolated, paths resolved."""
+    program = find_compose()
+    if program is None:
+        pytest.skip("compose's loader is not here and cannot be built")
+    ran = load_composed(program, DEPLOY / "docker-compose.yml")
+    assert ran.returncode == 0, ran.stderr
+    services = json.loads(ran.stdout)["services"]
+    assert {"node-1", "node-2", "node-3", "prometheus", "grafana"} == set(services)
+    for number in (1, 2, 3):
+        node = services[f"node-{number}"]
+        assert node["image"] == "raftline:latest"
+        assert node["build"]["context"] == str(ROOT)
+        assert "node-2=node-2:7000" in node["environment"]["RAFTLINE_NODE_PEERS"]
+    wrong = tmp_path / "docker-compose.yml"  # the check can fail
+    wrong.write_text((DEPLOY / "docker-compose.yml").read_text().replace("hostname:", "hostnam:"))
+    assert "hostnam" in load_composed(program, wrong).stderr
+
+
+def load_composed(program: Path, file: Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "RAFTLINE_IMAGE"}
+    words = [str(program), "--format", "json", str(file)]
+    return subprocess.run(
+        words, capture_output=True, text=True, check=False, cwd=DEPLOY, env=environment
+    )
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd is not here")
+    text = (DEPLOY / "systemd" / "raftline.service").read_text()
+    unit = tmp_path / "raftline.service"  # its program is not installed on this machine
+    unit.write_text(text.replace("/opt/raftline/bin/raftline", "/bin/true"))
+    ran = subprocess.run(
+        [program, "verify", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert str(unit) not in ran.stderr, ran.stderr
+    assert "raftline.service" not in ran.stderr, ran.stderr
 
 
 @pytest.mark.parametrize("file", sorted((DEPLOY / "kubernetes" / "chaos-mesh").glob("*.yaml")))
