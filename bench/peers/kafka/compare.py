@@ -13,6 +13,7 @@ import os
 import signal
 import statistics
 import sys
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -38,14 +39,17 @@ def main(words: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and no server stays behind
     work = Path(asked.work).resolve()
     for name in [] if asked.page else asked.pieces or list(TITLES):
-        piece = measure(name, work / "data", asked.rounds, quick=asked.quick)
         file = work / f"{name}.json"
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(piece), indent=1) + b"\n")
-        print(table(piece), flush=True)
+        measure(name, work / "data", asked.rounds, partial(_save, file), quick=asked.quick)
+        print(table(msgspec.json.decode(file.read_bytes(), type=Piece)), flush=True)
     if asked.page:
         PAGE.parent.mkdir(exist_ok=True)
         PAGE.write_text(page(_kept(work)))
     return 0
+
+
+def _save(file: Path, piece: Piece) -> None:
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(piece), indent=1) + b"\n")
 
 
 def _kept(work: Path) -> list[Piece]:

@@ -6,6 +6,7 @@ every value of every figure, so that pieces of different hours make one page.
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -60,8 +61,10 @@ TITLES = {
 }
 
 
-def measure(name: str, work: Path, rounds: int, *, quick: bool) -> Piece:
-    """Run one piece."""
+def measure(
+    name: str, work: Path, rounds: int, save: Callable[[Piece], None], *, quick: bool
+) -> None:
+    """Run one piece; ``save`` what is known after every round."""
     work.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     sync = measure_sync(work, 0.2 if quick else 2.0)
@@ -80,22 +83,32 @@ def measure(name: str, work: Path, rounds: int, *, quick: bool) -> Piece:
     else:
         clusters = by_syncing if name == "syncing" else both
         with clusters(work, 1 if name == "one" else 3) as sides:
-            _take_turns(piece, sides, ROUNDS[name], rounds, quick=quick)
+            _take_turns(piece, sides, ROUNDS[name], rounds, save, quick=quick)
     sync = measure_sync(work, 0.2 if quick else 2.0)
     piece.sync_p50_ms.append(sync.p50_ms)
     piece.sync_p99_ms.append(sync.p99_ms)
     piece.seconds = time.perf_counter() - began
     piece.load_after = " ".join(f"{value:.2f}" for value in os.getloadavg())
-    return piece
+    save(piece)
 
 
 def _take_turns(
-    piece: Piece, sides: dict[str, Side], one: Round, rounds: int, *, quick: bool
+    piece: Piece,
+    sides: dict[str, Side],
+    one: Round,
+    rounds: int,
+    save: Callable[[Piece], None],
+    *,
+    quick: bool,
 ) -> None:
+    began = time.perf_counter()
     for turn in range(rounds):
         named = list(enumerate(sides.items()))
         for number, (name, side) in named if turn % 2 == 0 else reversed(named):
             _note(piece, {name: one(f"round-{turn}-{number}", side, quick=quick)})
+        piece.rounds = turn + 1
+        piece.seconds = time.perf_counter() - began
+        save(piece)
 
 
 def _note(piece: Piece, found: dict[str, list[Figure]]) -> None:
