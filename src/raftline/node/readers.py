@@ -122,30 +122,27 @@ class Readers:
             done(StorageFault(self._host.name, f"reading: {error}"))
 
     def look_up_time(self, time_ms: int, done: Callable[[Looked | RaftlineError], None]) -> None:
-        """Find the first message at or after ``time_ms``: the batch by index, then inside it."""
-        end = self._host.log.log_end  # what the job sees
+        """Find the first message at or after ``time_ms``: the batch by index, then inside it.
 
-        def found(hit: TimeHit | None, error: BaseException | None) -> None:
-            if isinstance(error, DamagedRange):
+        A batch may hold a million messages: it is opened in the lane, too.
+        """
+        log = self._host.log
+        end, log_start = log.log_end, log.log_start  # what the job sees
+        find = log.find_time(time_ms)
+
+        def job() -> Looked:
+            hit = find()
+            return Looked(-1, -1, end) if hit is None else _inside(hit, time_ms, log_start, end)
+
+        def found(looked: Looked | None, error: BaseException | None) -> None:
+            if looked is not None:
+                done(looked)
+            elif isinstance(error, DamagedRange):
                 done(self._segments.damaged(self._host, error))
-            elif error is not None:
-                done(StorageFault(self._host.name, f"looking up a time: {error}"))
-            elif hit is None:
-                done(Looked(-1, -1, end))
             else:
-                done(self._inside(hit, time_ms, end))
+                done(StorageFault(self._host.name, f"looking up a time: {error}"))
 
-        self._segments.run(self._host.log.find_time(time_ms), found)
-
-    def _inside(self, hit: TimeHit, time_ms: int, end: int) -> Looked:
-        try:
-            messages = open_batch(hit.batch)  # the edge of a look-up, not the hot path
-        except RaftlineError:  # sealed by somebody whose messages nobody can read
-            messages = []
-        for message in messages:
-            if message.timestamp_ms >= time_ms and message.offset >= self._host.log.log_start:
-                return Looked(message.offset, message.timestamp_ms, end)
-        return Looked(hit.base_offset, time_ms, end)
+        self._segments.run(job, found)
 
     def serve(self) -> None:
         """The log grew: answer who waited for it."""
@@ -177,3 +174,15 @@ class Readers:
         if self._watching:
             for growth in list(self._watching):
                 growth.grown()
+
+
+def _inside(hit: TimeHit, time_ms: int, log_start: int, end: int) -> Looked:
+    """Return the first message of a batch at or after ``time_ms``."""
+    try:
+        messages = open_batch(hit.batch)
+    except RaftlineError:  # sealed by somebody whose messages nobody can read
+        messages = []
+    for message in messages:
+        if message.timestamp_ms >= time_ms and message.offset >= log_start:
+            return Looked(message.offset, message.timestamp_ms, end)
+    return Looked(hit.base_offset, time_ms, end)
