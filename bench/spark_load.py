@@ -28,7 +28,7 @@ class SparkSpec(msgspec.Struct):
 
     servers: str
     topic: str
-    form: str  # read, write, follow
+    form: str  # read, sum, write, follow
     node_pids: list[int]
     rows: int
     value_bytes: int = 100
@@ -50,7 +50,7 @@ def main() -> None:
     """Run what the argument says; print the result as JSON."""
     spec = msgspec.json.decode(sys.argv[1].encode(), type=SparkSpec)
     spark = open_session()
-    run = {"read": read, "write": write, "follow": follow}[spec.form]
+    run = {"read": read, "sum": add_up, "write": write, "follow": follow}[spec.form]
     result = run(spark, spec)
     print(msgspec.json.encode(result).decode(), flush=True)
     spark.stop()
@@ -82,16 +82,32 @@ def open_session() -> Any:
 
 
 def read(spark: Any, spec: SparkSpec) -> SparkResult:
-    """Read the whole topic and throw the rows away."""
-    reader = spark.read.format("raftline").option("servers", spec.servers)
-    reader = reader.option("topic", spec.topic).option("includeValue", str(spec.include_value))
-    frame = reader.load()
-    assert frame.count() == spec.rows, "the topic does not hold what was sent"
+    """Read the whole topic, all columns of all rows, into Spark's sink that throws rows away."""
+    frame = _frame(spark, spec)
 
     def once() -> None:
         frame.write.format("noop").mode("overwrite").save()
 
+    assert frame.count() == spec.rows, "the topic does not hold what was sent"
     return _timed(spec, once)
+
+
+def add_up(spark: Any, spec: SparkSpec) -> SparkResult:
+    """Count the rows and add up the lengths of their values."""
+    frame = _frame(spark, spec).selectExpr("count(*) as rows", "sum(length(value)) as size")
+
+    def once() -> None:
+        (found,) = frame.collect()
+        assert (found.rows, found.size) == (spec.rows, spec.rows * spec.value_bytes), found
+
+    once()
+    return _timed(spec, once)
+
+
+def _frame(spark: Any, spec: SparkSpec) -> Any:
+    reader = spark.read.format("raftline").option("servers", spec.servers)
+    reader = reader.option("topic", spec.topic).option("includeValue", str(spec.include_value))
+    return reader.load()
 
 
 def write(spark: Any, spec: SparkSpec) -> SparkResult:
