@@ -55,7 +55,7 @@ SCHEMA = pa.schema(
 NAMES: list[str] = SCHEMA.names
 SCHEMA_WITHOUT_VALUE = SCHEMA.remove(SCHEMA.get_field_index("value"))
 PRIORITY_HEADER = "raftline-priority"
-GROUP_BYTES = 16 * MIB  # opened bytes that become one Arrow batch (at least one batch does)
+GROUP_BYTES = 4 * MIB  # opened bytes that become one Arrow batch (at least one batch does)
 GROUP_ROWS = 200_000
 
 _HEAD = struct.Struct(">q8xbIhiqq14xi")  # base_offset, magic, crc, attributes, last, times, count

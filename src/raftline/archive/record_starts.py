@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 _RUN_MIN = 8  # equally long messages that are worth a numpy comparison
-_RUN_FIRST = 256
+_RUN_FIRST = 4096  # often a whole batch is of one length
+_RUN_AGAIN = 256  # looked at where it was not
 _SMALL = 64  # a batch of so few messages is stepped through
 _DENSE = 0.3  # where more have another byte all are looked at, else only those
 _WALK = 256  # messages stepped over one by one before trying again
@@ -60,8 +61,9 @@ def _starts(body: bytes, raw: Array, batch: Batch) -> Array:
             found.append(np.arange(at, at + same * stride, stride, dtype=np.int64))
             at += same * stride
             left -= same
-            run = 4 * run if same == most else _RUN_FIRST
+            run = 4 * run if same == most else _RUN_AGAIN
         else:
+            run = _RUN_AGAIN
             steps = min(left, _WALK)
             some, at = _walk(body, at, steps)
             found.append(np.array(some, np.int64))
