@@ -18,9 +18,8 @@ from bench.peers.clients import Client
 from bench.peers.servers import cpu_s
 
 VALUE_BYTES = 100
-WARM_UP_S = 0.4
 COUNT_MAX = 1_000_000
-IDLE_S = 2.5  # a worker that got nothing for so long is done
+IDLE_S = 1.5  # a worker that got nothing for so long is done
 FIRST_S_MAX = 20.0  # before its first message
 RETRY_S = 0.01
 
@@ -35,6 +34,7 @@ class LoadSpec(msgspec.Struct, kw_only=True):
     pids: list[int] = []
     window: int = 1
     seconds: float = 2.0
+    warm_up_s: float = 0.4
     count: int = COUNT_MAX
     rate: float = 500.0
     member: str = "worker"
@@ -88,7 +88,7 @@ def publish(client: Client, spec: LoadSpec) -> LoadResult:
     """Publish in a closed loop."""
     value = b"x" * VALUE_BYTES
     client.create(spec.topic, work=False)
-    client.publish(spec.topic, value, spec.window, time.perf_counter() + WARM_UP_S)
+    client.publish(spec.topic, value, spec.window, time.perf_counter() + spec.warm_up_s)
     with Phase(spec.pids) as phase:
         took = client.publish(spec.topic, value, spec.window, time.perf_counter() + spec.seconds)
     return phase.result(len(took), took)
@@ -98,7 +98,7 @@ def bulk(client: Client, spec: LoadSpec) -> LoadResult:
     """Publish in bulk."""
     value = b"x" * VALUE_BYTES
     client.create(spec.topic, work=False)
-    warm = client.bulk(spec.topic, value, time.perf_counter() + WARM_UP_S, COUNT_MAX)
+    warm = client.bulk(spec.topic, value, time.perf_counter() + spec.warm_up_s, COUNT_MAX)
     with Phase(spec.pids) as phase:
         count = client.bulk(spec.topic, value, time.perf_counter() + spec.seconds, spec.count)
     result = phase.result(count)

@@ -11,9 +11,11 @@ named in the report.
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from bench.machine import describe, measure_sync
@@ -29,9 +31,13 @@ def main(words: list[str] | None = None) -> int:
     asked = _parser().parse_args(words)
     files = [Path(name) for name in asked.files or sorted((WORK / "results").glob("*.json"))]
     if asked.run:
-        piece = measure(asked)
-        file = Path(asked.out or WORK / "results" / f"{piece.at.replace(':', '')}.json")
-        results.write(piece, file)
+        signal.signal(
+            signal.SIGTERM, lambda *_: sys.exit(143)
+        )  # servers are stopped on the way out
+        file = Path(
+            asked.out or WORK / "results" / time.strftime("%Y%m%dT%H%M%SZ.json", time.gmtime())
+        )
+        piece = measure(asked, file)
         print(report.table([piece]))
         print(f"\n{file}")
         for failure in piece.failures:
@@ -55,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workloads", nargs="*", choices=every, default=every)
     parser.add_argument("--nodes", nargs="*", type=int, choices=(1, 3), default=[1, 3])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--budget", type=float, default=1e9, help="seconds: then no more turns")
     parser.add_argument("--first", type=int, default=0, help="the system that begins, by number")
     parser.add_argument("--work", default=str(WORK / "data"))
     parser.add_argument("--out", help="file for the raw results")
@@ -66,8 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def measure(asked: argparse.Namespace) -> results.Piece:
-    """Let the systems take turns."""
+def measure(asked: argparse.Namespace, file: Path) -> results.Piece:
+    """Let the systems take turns; what was found is kept after each."""
     begun = time.perf_counter()
     systems = [SYSTEMS[name] for name in asked.only]
     failures: list[str] = []
@@ -91,8 +98,12 @@ def measure(asked: argparse.Namespace) -> results.Piece:
     sizes = workloads.QUICK if asked.quick else workloads.Sizes()
     for number in range(asked.rounds):
         for nodes in asked.nodes:
-            _round(piece, systems, nodes, number, asked, sizes)
-    piece.seconds = time.perf_counter() - begun
+            for _ in _round(piece, systems, nodes, number, asked, sizes):
+                piece.seconds = time.perf_counter() - begun
+                results.write(piece, file)
+                if piece.seconds > asked.budget:
+                    print("time is over", flush=True)
+                    return piece
     return piece
 
 
@@ -103,7 +114,8 @@ def _round(
     number: int,
     asked: argparse.Namespace,
     sizes: workloads.Sizes,
-) -> None:
+) -> Iterator[None]:
+    """Give each system a turn."""
     known = workloads.SINGLE if nodes == 1 else workloads.REPLICATED
     wanted = tuple(name for name in known if name in asked.workloads)
     able = [system for system in systems if nodes == 1 or system.replicates]
@@ -118,6 +130,7 @@ def _round(
         print(f"{label}: {len(found)} samples, {took:.1f} s {failure}", flush=True)
         if failure:
             piece.failures.append(f"{system.name}, {nodes} node{'s' * (nodes > 1)}: {failure}")
+        yield
 
 
 def _installed(systems: list[System]) -> tuple[list[System], list[str]]:

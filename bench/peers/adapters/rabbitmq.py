@@ -119,9 +119,11 @@ class RabbitmqClient:
         self._blocking: Any = None
         self._channel: Any = None
         self._confirms = False
+        self._is_whole = False
 
     def create(self, topic: str, *, work: bool) -> None:
         del work
+        self._wait_for_all()
         self.channel.queue_declare(
             topic,
             durable=True,
@@ -130,6 +132,17 @@ class RabbitmqClient:
                 "x-quorum-initial-group-size": len(self._ports),
             },
         )
+
+    def _wait_for_all(self) -> None:
+        """Have all nodes listen, which they do once they joined: a queue lives on those there."""
+        if self._is_whole:
+            return
+        import socket
+
+        for port in self._ports:
+            with socket.create_connection(("127.0.0.1", port), 1):
+                pass
+        self._is_whole = True
 
     @property
     def channel(self) -> Any:
@@ -207,7 +220,7 @@ class RabbitmqClient:
 
         name = NAMES[len(self._ports)]
         environment = {**os.environ, "ERL_EPMD_PORT": str(EPMD_PORT), "HOME": self._home}
-        words = ["-n", f"bench-{name}-0@localhost", "list_queues", "name", "leader"]
+        words = ["-n", f"bench-{name}-0@localhost", "list_queues", "name", "leader", "online"]
         done = subprocess.run(
             ["sh", _release("rabbitmqctl"), *words, "--formatter", "json", "-q"],
             capture_output=True,
@@ -217,7 +230,10 @@ class RabbitmqClient:
             env=environment,
         )
         rows = json.loads(done.stdout[done.stdout.index("[") :])
-        leader = next(row["leader"] for row in rows if row["name"] == topic)
+        row = next(row for row in rows if row["name"] == topic)
+        leader = row["leader"]
+        if len(row["online"]) != len(self._ports):
+            raise RuntimeError(f"{topic} has only {row['online']}")
         number = int(leader.partition("@")[0].rpartition("-")[2])
         self._at = (number + 1) % len(self._ports)
         self.close()
