@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 
-from raftline.archive.columns import SCHEMA
+from raftline.archive.schema import SCHEMA
 from raftline.spark.source import RaftlineDataSource
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from raftline.archive.columns import SCHEMA, to_arrow
+from raftline.archive.columns import to_arrow
+from raftline.archive.schema import SCHEMA
 from raftline.model.batch import check_batch, split_batches
 from raftline.model.errors import CorruptBatch, InvalidArgument
 

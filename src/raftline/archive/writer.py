@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raftline.archive.columns import SCHEMA
 from raftline.archive.layout import (
     HOUR_MS,
     UNFINISHED,
@@ -35,6 +34,7 @@ from raftline.archive.layout import (
     partition_folder,
 )
 from raftline.archive.manifest import ArchiveFile, make_folder, sync_folder
+from raftline.archive.schema import SCHEMA
 from raftline.model.errors import Conflict
 from raftline.model.limits import MIB
 from raftline.model.names import place

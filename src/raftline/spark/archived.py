@@ -99,8 +99,8 @@ def read_slices(
     options: Options, slices: "list[FileSlice]", from_ms: int | None, to_ms: int | None
 ) -> Iterator[Any]:
     """Yield the messages of archived files as Arrow batches."""
-    from raftline.archive.columns import NAMES
     from raftline.archive.reader import read_slice
+    from raftline.archive.schema import NAMES
 
     names = [name for name in NAMES if options.include_value or name != "value"]
     for one in slices:

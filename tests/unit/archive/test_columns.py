@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from raftline.archive.columns import GROUP_ROWS, SCHEMA, SCHEMA_WITHOUT_VALUE, to_arrow
+from raftline.archive.columns import GROUP_ROWS, to_arrow
+from raftline.archive.schema import SCHEMA, SCHEMA_WITHOUT_VALUE
 from raftline.model.batch import COMPRESSIONS
 from raftline.model.errors import CorruptBatch
 from raftline.model.message import Message, NewMessage

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raftline.archive.columns import SCHEMA
 from raftline.archive.layout import local_root
 from raftline.archive.manifest import Gap
 from raftline.archive.reader import Archive, read_slice
+from raftline.archive.schema import SCHEMA
 from raftline.archive.writer import HOURS_MAX, RangeWriter, write_range
 from raftline.model.errors import Conflict, InvalidArgument, InvalidTopic, NotFound
 from tests.unit.archive.rows import HOUR_MS, NOON_MS, TOPIC, offsets, put, rows
