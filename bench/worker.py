@@ -2,9 +2,11 @@
 
     python -m bench.worker '{"port": 8080, "topic": "t", ...}'
 
-Two forms. *pipelined*: ``ack`` of a message queues it; a request carries what is queued when a
-receive is used up, and up to ``in_flight`` of them are on their way while the next messages are
-received. *blocking*: every ack is a request of its own and is waited for.
+Two forms, both over HTTP on sockets of the worker's own: stored batches are received, and ranges
+settled on the partition's route, as fast clients do. *pipelined*: ``ack`` of a message queues it; a
+request carries what is queued when a receive is used up, and up to ``in_flight`` of them are on
+their way while the next messages are received. *blocking*: every ack is a request of its own and is
+waited for; a reply that is, byte for byte, the one before it is not parsed anew.
 
 With ``timed`` every message says in its value since when it may be delivered (ns of the monotonic
 clock, or ms of the wall clock); the worker notes how late each one comes.
@@ -25,6 +27,7 @@ from raftline.model.records import open_batch
 READ_BYTES = 1 << 18
 SETTLED_BYTES = 1 << 12  # a reply to a settle: a buffer that costs nothing to make
 HEAD_END = b"\r\n\r\n"
+ALL_SETTLED = b'{"lost":[[]]}'
 
 
 class WorkerSpec(msgspec.Struct, kw_only=True):
@@ -70,10 +73,21 @@ class Wire:
         """Put a request on its way."""
         self.sock.sendall(request)
 
+    def is_as_before(self, body: bytes) -> bool:
+        """Wait for the next bytes; say whether they are the last whole reply again, with ``body``.
+
+        If not, they are kept for ``reply``.
+        """
+        if not self._buffer:
+            self._more()
+        if self._buffer == self._usual and self._parts[1] == body:
+            self._buffer = b""
+            return True
+        return False
+
     def reply(self) -> tuple[bytes, bytes]:
         """Wait for the next reply: head, body. One that is as the last one is not parsed anew."""
-        whole_before = not self._buffer
-        if whole_before:
+        if not self._buffer:
             self._more()
             if self._buffer == self._usual:
                 self._buffer = b""
@@ -89,7 +103,7 @@ class Wire:
         while len(self._buffer) < whole:
             self._more()
         body, self._buffer = self._buffer[end + 4 : whole], self._buffer[whole:]
-        if whole_before and len(read) == whole:
+        if len(read) == whole:
             self._usual, self._parts = read, (head, body)
         if not head.startswith(b"HTTP/1.1 200"):
             raise SystemExit(f"refused: {head!r} {body[:500]!r}")
@@ -177,14 +191,24 @@ class Worker:
             offsets = range(start, end)
             assert all(offset in opened for offset in offsets)
             if self.spec.form == "blocking":
-                for offset in offsets:
-                    self._settle(f"{prefix}{offset},{offset + 1}]]", 1)
-                    self._take_settled()
+                self._ack_each(f'{{"settles":[{prefix}'.encode(), offsets)
             else:
                 acks = [f"{offset},{offset + 1}" for offset in offsets]
                 self._settle(f"{prefix}{','.join(acks)}]]", len(acks))
         while len(self.open) > self.spec.in_flight:
             self._take_settled()
+
+    def _ack_each(self, prefix: bytes, offsets: range) -> None:
+        """Ack one by one, each when the one before is answered."""
+        wire, head = self.settles, self.settle_head
+        for offset in offsets:
+            body = b"%b%d,%d]]]}" % (prefix, offset, offset + 1)
+            wire.send(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+            if wire.is_as_before(ALL_SETTLED):
+                self.acked += 1
+            else:
+                self.open.append(1)
+                self._take_settled()
 
     def _note(self, values: list[bytes]) -> None:
         if self.spec.timed == "mono_ns":
@@ -202,7 +226,7 @@ class Worker:
     def _take_settled(self) -> None:
         _, body = self.settles.reply()
         lost = 0
-        if body != b'{"lost":[[]]}':
+        if body != ALL_SETTLED:
             for ranges in msgspec.json.decode(body)["lost"]:
                 lost += sum(ranges[1::2]) - sum(ranges[::2])
         count = self.open.pop(0)
