@@ -228,6 +228,7 @@ def _head(pieces: list[Piece]) -> Iterator[str]:
     loads = ", ".join(piece.load_before.split()[0] for piece in pieces)
     yield f"| load average before each run | {loads} |"
     yield f"| runs | {', '.join(f'{p.at} ({p.seconds:.0f} s)' for p in pieces)} |"
+    yield f"| rounds | {_rounds(pieces)} |"
     yield f"| commit | {', '.join(dict.fromkeys(p.commit for p in pieces))} |\n"
     yield "| system | version | a publish is acknowledged when | an ack of a worker | client |"
     yield "|---|---|---|---|---|"
@@ -238,6 +239,15 @@ def _head(pieces: list[Piece]) -> Iterator[str]:
     yield (
         "\n`kill -9` does not lose what is in the page cache: what is not synced is lost only when "
         "the machine goes down."
+    )
+
+
+def _rounds(pieces: list[Piece]) -> str:
+    """Say how often each number of nodes was measured on Raftline."""
+    found = rows(pieces)
+    counts = {n: found.get((OURS, n, "start", "start_ms")) for n in (1, 3)}
+    return ", ".join(
+        f"{row.count} with {n} node{'s' * (n > 1)}" for n, row in counts.items() if row is not None
     )
 
 

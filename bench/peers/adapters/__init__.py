@@ -106,7 +106,7 @@ SYSTEMS = {
             name="elasticmq",
             title="ElasticMQ",
             adapter="elasticmq",
-            durable="messages-storage in an H2 file: committed, but H2 syncs about once a second",
+            durable="kept in an H2 file, which H2 writes up to 0.5 s later and does not sync",
             client="http.client, JSON protocol, no signing; batches of 10, 8 connections (c, d)",
             acks="DeleteMessageBatch of up to 10",
         ),
