@@ -47,6 +47,7 @@ class KafkaSpec(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: bool = True
     acks: str = "all"
     headers: dict[str, str] = {}
+    seconds_max: float = WAIT_S  # of ``single``: then the rest is not sent
 
 
 class KafkaResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,8 +166,8 @@ def single(spec: KafkaSpec) -> KafkaResult:
         request = _request(spec)
         _exchange(sock, request, 500, spec.in_flight)
         meter = Meter(spec.pids)
-        times = _exchange(sock, request, spec.count, spec.in_flight)
-        return meter.result(spec.count, times)
+        times = _exchange(sock, request, spec.count, spec.in_flight, spec.seconds_max)
+        return meter.result(len(times), times)
 
 
 def _request(spec: KafkaSpec) -> bytes:
@@ -180,10 +181,17 @@ def _request(spec: KafkaSpec) -> bytes:
     return struct.pack(">i", len(out)) + bytes(out)
 
 
-def _exchange(sock: socket.socket, request: bytes, count: int, in_flight: int) -> list[float]:
+def _exchange(
+    sock: socket.socket, request: bytes, count: int, in_flight: int, seconds_max: float = WAIT_S
+) -> list[float]:
     """Keep so many requests in flight; replies come in order and are all of one length."""
     sent, times, starts, data = 0, [], [], b""
+    until = time.perf_counter() + seconds_max
     while len(times) < count:
+        if time.perf_counter() > until:
+            count = sent
+            if sent == len(times):
+                break
         many = min(in_flight - (sent - len(times)), count - sent)
         if many:
             starts += [time.perf_counter()] * many

@@ -1,6 +1,6 @@
 """Raftline beside Apache Kafka, turn by turn, the median of several rounds.
 
-    python -m bench.peers.kafka.compare [PIECE ...] [--rounds 5] [--quick] [--work DIR]
+    python -m bench.peers.kafka.compare [PIECE ...] [--rounds 5] [--more] [--quick] [--work DIR]
 
 Pieces: one, three, syncing, sustained, failover, spark; all of them if none is named. Each leaves
 its raw figures in DIR/PIECE.json; ``--page`` makes docs/benchmarks/kafka.md of those there are.
@@ -20,7 +20,7 @@ import msgspec
 
 from bench.figures import number
 from bench.peers.kafka.page import PAGE, page
-from bench.peers.kafka.pieces import TITLES, Piece, measure
+from bench.peers.kafka.pieces import TITLES, Piece, measure, merge
 
 ROOT = Path(__file__).parents[3]
 
@@ -31,6 +31,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("pieces", nargs="*", choices=[*TITLES, []], metavar="PIECE")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--more", action="store_true", help="add rounds to those there are")
     parser.add_argument("--page", action="store_true", help="measure nothing; write the page")
     parser.add_argument("--work", default=str(ROOT / ".work" / "peers" / "kafka"))
     asked = parser.parse_args(words)
@@ -40,21 +41,29 @@ def main(words: list[str] | None = None) -> int:
     work = Path(asked.work).resolve()
     for name in [] if asked.page else asked.pieces or list(TITLES):
         file = work / f"{name}.json"
-        measure(name, work / "data", asked.rounds, partial(_save, file), quick=asked.quick)
-        print(table(msgspec.json.decode(file.read_bytes(), type=Piece)), flush=True)
+        before = _load(file) if asked.more and file.exists() else None
+        save = partial(_save, file, before)
+        measure(name, work / "data", asked.rounds, save, quick=asked.quick)
+        print(table(_load(file)), flush=True)
     if asked.page:
         PAGE.parent.mkdir(exist_ok=True)
         PAGE.write_text(page(_kept(work)))
     return 0
 
 
-def _save(file: Path, piece: Piece) -> None:
+def _load(file: Path) -> Piece:
+    return msgspec.json.decode(file.read_bytes(), type=Piece)
+
+
+def _save(file: Path, before: Piece | None, piece: Piece) -> None:
+    if before is not None:
+        piece = merge(before, piece)
     file.write_bytes(msgspec.json.format(msgspec.json.encode(piece), indent=1) + b"\n")
 
 
 def _kept(work: Path) -> list[Piece]:
     files = [work / f"{name}.json" for name in TITLES]
-    return [msgspec.json.decode(f.read_bytes(), type=Piece) for f in files if f.exists()]
+    return [_load(file) for file in files if file.exists()]
 
 
 def table(piece: Piece) -> str:

@@ -92,6 +92,26 @@ def measure(
     save(piece)
 
 
+def merge(before: Piece, after: Piece) -> Piece:
+    """Return both as one piece: the rounds of one after those of the other."""
+    sides: dict[str, dict[str, Series]] = {}
+    for side, rows in before.sides.items():
+        for name, row in rows.items():
+            more = after.sides.get(side, {}).get(name)
+            values = [*row.values, *(more.values if more else [])]
+            sides.setdefault(side, {})[name] = Series(row.unit, values)
+    return msgspec.structs.replace(
+        before,
+        rounds=before.rounds + after.rounds,
+        at=f"{before.at}, {after.at}",
+        seconds=before.seconds + after.seconds,
+        sync_p50_ms=before.sync_p50_ms + after.sync_p50_ms,
+        sync_p99_ms=before.sync_p99_ms + after.sync_p99_ms,
+        load_after=after.load_after,
+        sides=sides,
+    )
+
+
 def _take_turns(
     piece: Piece,
     sides: dict[str, Side],
