@@ -6,6 +6,7 @@ import pytest
 
 from raftline.client.core.batches import Handle, Sent
 from raftline.client.core.caller import Caller
+from raftline.client.core.lanes import FLYING_MAX
 from raftline.client.core.ports import Lost
 from raftline.client.core.sends import Row, Sends
 from raftline.client.core.topology import TopicMap, Topology
@@ -113,6 +114,42 @@ def test_who_waits_does_not_linger() -> None:
     bench.sends.watch(handle, lambda: told.append(True))
     bench.clock.advance(3)
     assert told == [True]
+
+
+def test_many_who_wait_share_the_batches_that_may_be_on_their_way() -> None:
+    """64 callers that each wait for their own message are a few batches, not 64."""
+    answers = [stored(number) for number in range(FLYING_MAX)]
+    bench = Bench(PRODUCER, *answers, *([stored(100)] * 20), linger_ms=500.0)
+    bench.send(b"the producer is known")
+    bench.sends.flush(lambda: None)
+    bench.clock.advance(5)
+    before, told = len(bench.posted()), []
+    for number in range(64):
+        (handle,) = bench.send(b"%d" % number)
+        bench.sends.watch(handle, lambda: told.append(True))
+    assert len(bench.posted()) - before == FLYING_MAX
+    bench.clock.advance(10)
+    assert len(told) == 64
+    sizes = [len(values_of(request)) for request in bench.posted()[before:]]
+    assert sizes == [1] * FLYING_MAX + [64 - FLYING_MAX]
+
+
+def test_who_waits_behind_others_without_an_answer_is_told_in_time() -> None:
+    bench = Bench(PRODUCER, stored(0), *([None] * 20), linger_ms=500.0)
+    bench.send(b"the producer is known")
+    bench.sends.flush(lambda: None)
+    bench.clock.advance(5)
+    for number in range(FLYING_MAX):
+        (handle,) = bench.send(b"%d" % number)
+        bench.sends.watch(handle, lambda: None)
+    (last,) = bench.send(b"last", timeout_ms=100.0)
+    told: list[float] = []
+    begun = bench.clock.now
+    bench.sends.watch(last, lambda: told.append(bench.clock.now - begun))
+    bench.clock.advance(150)
+    assert told == [100.0]
+    with pytest.raises(TimedOut):
+        last.outcome()
 
 
 def test_each_batch_has_its_sequence_and_priority() -> None:

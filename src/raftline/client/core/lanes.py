@@ -16,7 +16,8 @@ Rules
     L5  A batch ends by its deadline: ``TimedOut`` if an attempt may have been stored, else with
         the last refusal.
     L6  A batch leaves when it is full, when somebody waits for it, or after the linger if no other
-        one is on its way (the answer lets the next one go).
+        one is on its way (the answer lets the next one go). One that somebody waits for while no
+        more may be on their way stays open: all who wait meanwhile share it.
 """
 
 from collections.abc import Callable
@@ -179,9 +180,11 @@ class Lane:
             wake_ms = self._not_before_ms
         elif sender.producer_id >= 0:  # else pumped again when there is one
             self._send_some(now)
+        ends = [batch.deadline_ms for batch in self._open.values() if batch.is_urgent]
         if self._queue:
-            first_ms = self._queue[0].deadline_ms
-            self._wake_at(min(wake_ms, first_ms) if wake_ms else first_ms, now)
+            ends.append(self._queue[0].deadline_ms)
+        if ends:
+            self._wake_at(min(wake_ms, *ends) if wake_ms else min(ends), now)
 
     def _send_some(self, now: float) -> None:
         flying = len(self._flying)
@@ -201,12 +204,16 @@ class Lane:
         is_busy = bool(self._flying or self._queue)
         for batch in list(self._open.values()):
             left = batch.since_ms + linger - now
-            if batch.is_urgent or (left <= 0 and not is_busy):
+            is_ripe = self._may_send() if batch.is_urgent else left <= 0 and not is_busy
+            if is_ripe or now >= batch.deadline_ms:
                 self._close(batch)
             elif left > 0 and self._linger is None:
                 self._linger = self._sender.caller.clock.call_later(left, self._lingered)
-            elif now >= batch.deadline_ms:
-                self._close(batch)
+
+    def _may_send(self) -> bool:
+        """Say whether a batch that is closed now leaves at once."""
+        most = 1 if self._is_recovering else FLYING_MAX
+        return not self._queue and len(self._flying) < most
 
     def _lingered(self) -> None:
         self._linger = None
