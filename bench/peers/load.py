@@ -35,6 +35,7 @@ class LoadSpec(msgspec.Struct, kw_only=True):
     window: int = 1
     seconds: float = 2.0
     warm_up_s: float = 0.4
+    repeats: int = 1
     count: int = COUNT_MAX
     rate: float = 500.0
     member: str = "worker"
@@ -53,7 +54,7 @@ class LoadResult(msgspec.Struct, kw_only=True):
     max_ms: float = 0.0
     first_ns: int = 0  # monotonic, the same for all processes
     last_ns: int = 0
-    load_mb: float = 0.0
+    stored: int = 0  # how many there are to consume
 
 
 class Phase:
@@ -84,26 +85,33 @@ class Phase:
         return result
 
 
-def publish(client: Client, spec: LoadSpec) -> LoadResult:
-    """Publish in a closed loop."""
+def publish(client: Client, spec: LoadSpec) -> list[LoadResult]:
+    """Publish in a closed loop, several times."""
     value = b"x" * VALUE_BYTES
     client.create(spec.topic, work=False)
     client.publish(spec.topic, value, spec.window, time.perf_counter() + spec.warm_up_s)
-    with Phase(spec.pids) as phase:
-        took = client.publish(spec.topic, value, spec.window, time.perf_counter() + spec.seconds)
-    return phase.result(len(took), took)
+    found: list[LoadResult] = []
+    for _ in range(spec.repeats):
+        with Phase(spec.pids) as phase:
+            until = time.perf_counter() + spec.seconds
+            took = client.publish(spec.topic, value, spec.window, until)
+        found.append(phase.result(len(took), took))
+    return found
 
 
-def bulk(client: Client, spec: LoadSpec) -> LoadResult:
-    """Publish in bulk."""
+def bulk(client: Client, spec: LoadSpec) -> list[LoadResult]:
+    """Publish in bulk, several times."""
     value = b"x" * VALUE_BYTES
     client.create(spec.topic, work=False)
-    warm = client.bulk(spec.topic, value, time.perf_counter() + spec.warm_up_s, COUNT_MAX)
-    with Phase(spec.pids) as phase:
-        count = client.bulk(spec.topic, value, time.perf_counter() + spec.seconds, spec.count)
-    result = phase.result(count)
-    result.last_ns = warm + count  # how many there are to consume
-    return result
+    total = client.bulk(spec.topic, value, time.perf_counter() + spec.warm_up_s, COUNT_MAX)
+    found: list[LoadResult] = []
+    for _ in range(spec.repeats):
+        with Phase(spec.pids) as phase:
+            count = client.bulk(spec.topic, value, time.perf_counter() + spec.seconds, spec.count)
+        total += count
+        found.append(phase.result(count))
+        found[-1].stored = total
+    return found
 
 
 def fill(client: Client, spec: LoadSpec) -> LoadResult:
@@ -250,7 +258,8 @@ def main() -> None:
     spec = msgspec.json.decode(sys.argv[1].encode(), type=LoadSpec)
     client = SYSTEMS[spec.system].connect(spec.address)
     result = TASKS[spec.task](client, spec)
-    print(msgspec.json.encode(result).decode(), flush=True)
+    found = result if isinstance(result, list) else [result]
+    print(msgspec.json.encode(found).decode(), flush=True)
     os._exit(0)  # whatever a client still does in the background
 
 

@@ -22,10 +22,10 @@ Made by `make bench-peers` ([bench/peers](../../bench/peers)); do not edit. The 
 on an otherwise idle machine: a turn is a fresh start on an empty directory and all workloads, a
 round is one turn of each, and each round begins with another system. Load is one form of Python
 process for all, with the best Python client of each; its CPU is shown beside that of the servers.
-Servers, load and the disk share the machine.
+Servers, load and the disk share the machine. In a turn a, b and c are measured three times.
 
-A cell is the median over the rounds (lowest to highest), and **x** how many times better Raftline
-is than that system: below 1 Raftline is behind. CPU of a worker's process counts as load.
+A cell is the median of all measurements (lowest to highest), and **x** how many times better
+Raftline is than that system: below 1 Raftline is behind. CPU of a worker's process counts as load.
 """
 
 

@@ -40,8 +40,9 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """How long each piece of a turn takes."""
 
     warm_up_s: float = 1.0  # before a, b and c: those on a JVM need it
-    publish_s: float = 1.5
-    bulk_s: float = 2.0
+    repeats: int = 3  # of a, b and c in one turn
+    publish_s: float = 0.7
+    bulk_s: float = 0.8
     consume_s: float = 3.0
     fill_s: float = 2.0
     work_s: float = 3.0
@@ -52,6 +53,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
 QUICK = Sizes(
     warm_up_s=0.2,
+    repeats=1,
     publish_s=0.3,
     bulk_s=0.3,
     consume_s=1.0,
@@ -73,7 +75,8 @@ class Turn:
     ) -> None:
         self._system, self._servers, self._sizes, self._wanted = system, servers, sizes, wanted
         self.samples: list[Sample] = []
-        self._at = ""
+        self.at = ""
+        self._stored = 0
 
     def run(self) -> None:
         """Measure everything that is wanted."""
@@ -82,28 +85,35 @@ class Turn:
         self._put("memory", "idle_mb", self._servers.memory_mb())
         for name in self._wanted:
             self._servers.check_alive()
-            self._at = name
+            self.at = name
             getattr(self, f"_{name}")()
 
     def _single(self) -> None:
-        self._latencies(self._load("publish", window=1, seconds=self._sizes.publish_s))
+        self._publish(1)
 
     def _window(self) -> None:
-        self._latencies(self._load("publish", window=64, seconds=self._sizes.publish_s))
+        self._publish(64)
+
+    def _publish(self, window: int) -> None:
+        sizes = self._sizes
+        wish = self._spec("publish", window=window, seconds=sizes.publish_s, repeats=sizes.repeats)
+        for result in _run_all(wish):
+            self._latencies(result)
 
     def _bulk(self) -> None:
-        result = self._load("bulk", seconds=self._sizes.bulk_s)
-        self._rates(result)
-        self._stored = result.last_ns
+        sizes = self._sizes
+        for result in _run_all(self._spec("bulk", seconds=sizes.bulk_s, repeats=sizes.repeats)):
+            self._rates(result)
+            self._stored = result.stored
         self._put("memory", "loaded_mb", self._servers.memory_mb())
-        self._put("memory", "stored", result.last_ns)
+        self._put("memory", "stored", self._stored)
         self._put("memory", "disk_mb", self._servers.disk_mb())
 
     def _consume(self) -> None:
         if "bulk" not in self._wanted:
-            self._at = "bulk"
+            self.at = "bulk"
             self._bulk()
-            self._at = "consume"
+            self.at = "consume"
         spec = self._spec("consume", seconds=self._sizes.consume_s, count=self._stored)
         self._rates(_run(msgspec.structs.replace(spec, topic="bulk")))
 
@@ -129,7 +139,7 @@ class Turn:
         total.load_cpu_s = sum(result.load_cpu_s for result in results)
         total.server_cpu_s = server_cpu_s
         self._rates(total)
-        self._put(self._at, "busy_workers", len(busy))
+        self._put(self.at, "busy_workers", len(busy))
 
     def _paced(self) -> None:
         seconds = self._sizes.pace_s
@@ -144,8 +154,8 @@ class Turn:
         got.server_cpu_s = server_cpu_s
         got.load_cpu_s += sent.load_cpu_s
         self._latencies(got)
-        self._put(self._at, "sent", sent.count)
-        self._put(self._at, "received", got.count)
+        self._put(self.at, "sent", sent.count)
+        self._put(self.at, "received", got.count)
 
     def _restart(self) -> None:
         self._put("memory", "worked_mb", self._servers.memory_mb())
@@ -179,15 +189,15 @@ class Turn:
 
     def _latencies(self, result: LoadResult) -> None:
         for metric in ("p50_ms", "p99_ms", "max_ms"):
-            self._put(self._at, metric, getattr(result, metric))
+            self._put(self.at, metric, getattr(result, metric))
         self._rates(result)
 
     def _rates(self, result: LoadResult) -> None:
         count = max(result.count, 1)
-        self._put(self._at, "per_s", result.count / max(result.seconds, 1e-9))
-        self._put(self._at, "count", result.count)
-        self._put(self._at, "server_cpu_us", result.server_cpu_s / count * 1e6)
-        self._put(self._at, "load_cpu_us", result.load_cpu_s / count * 1e6)
+        self._put(self.at, "per_s", result.count / max(result.seconds, 1e-9))
+        self._put(self.at, "count", result.count)
+        self._put(self.at, "server_cpu_us", result.server_cpu_s / count * 1e6)
+        self._put(self.at, "load_cpu_us", result.load_cpu_s / count * 1e6)
 
     def _put(self, workload: str, metric: str, value: float) -> None:
         self.samples.append(
@@ -205,7 +215,7 @@ class Turn:
             system=self._system.name,
             address=self._servers.address,
             task=task,
-            topic=self._at,
+            topic=self.at,
             pids=self._servers.pids(),
             warm_up_s=self._sizes.warm_up_s,
             **wanted,  # type: ignore[arg-type]
@@ -226,7 +236,7 @@ def take_turn(
             try:
                 turn.run()
             except (RuntimeError, subprocess.SubprocessError, OSError) as error:
-                return turn.samples, f"{turn._at or 'start'}: {error}"
+                return turn.samples, f"{turn.at or 'start'}: {error}"
             return turn.samples, ""
     except install.CannotInstall as error:
         return [], str(error)
@@ -275,7 +285,7 @@ def _line(process: "subprocess.Popen[bytes]") -> bytes:
     return line
 
 
-def _result(process: "subprocess.Popen[bytes]") -> LoadResult:
+def _results(process: "subprocess.Popen[bytes]") -> list[LoadResult]:
     try:
         out, errors = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -283,12 +293,20 @@ def _result(process: "subprocess.Popen[bytes]") -> LoadResult:
         raise
     if process.returncode:
         raise RuntimeError(f"a load process failed: {_last_words(errors)}")
-    return msgspec.json.decode(out, type=LoadResult)
+    return msgspec.json.decode(out, type=list[LoadResult])
+
+
+def _result(process: "subprocess.Popen[bytes]") -> LoadResult:
+    return _results(process)[-1]
+
+
+def _run_all(spec: LoadSpec) -> list[LoadResult]:
+    with _spawned(spec) as process:
+        return _results(process)
 
 
 def _run(spec: LoadSpec) -> LoadResult:
-    with _spawned(spec) as process:
-        return _result(process)
+    return _run_all(spec)[-1]
 
 
 def _failed(process: "subprocess.Popen[bytes]") -> RuntimeError:
