@@ -84,7 +84,7 @@ def test_a_node_takes_no_more_than_its_limit_of_unsettled_bytes() -> None:
     with cluster(nodes=3, seed=54) as sim:
         leader = held(sim)
         target = node(sim, leader)
-        target._uncommitted_max = 3 * len(BATCH)
+        target.appends._uncommitted_max = 3 * len(BATCH)
         heard: list[object] = []
         for _ in range(5):
             target.append("orders", 0, BATCH, check_batch(BATCH), 10_000, heard.append)
