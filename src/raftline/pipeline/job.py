@@ -8,13 +8,14 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from raftline.client import clock
 from raftline.pipeline.failures import explain
 from raftline.pipeline.progress import Bar, is_watched
-from raftline.pipeline.session import LOCAL, open_session, require_spark
+from raftline.pipeline.session import LOCAL, is_local, open_session, require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +81,14 @@ class Job:
     def seconds(self) -> float:
         """How long it has been running."""
         return round((clock.mono_ms() - self._began_ms) / 1000, 1)
+
+    def place(self, name: str) -> str:
+        """Return a file's name for Spark: below this process's directory where Spark is here.
+
+        Its JVM may have been started elsewhere. What a cluster makes of a name is its own matter.
+        """
+        is_here = is_local(self.spark.sparkContext.master or LOCAL)
+        return str(Path(name).absolute()) if is_here and "://" not in name else name
 
     def progress(self, unit: str, total: int | None = None, label: str = "") -> Bar:
         """Return a bar on standard error, to be used with ``with``."""

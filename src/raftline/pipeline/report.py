@@ -55,7 +55,7 @@ def run(
                 data = _gather(frames, bar)
                 data |= {"topics": chosen, "servers": job.servers, "made_ms": clock.wall_ms()}
                 if parquet:
-                    _write_parquet(frames, parquet, data["bucket_s"])
+                    _write_parquet(frames, job.place(parquet), data["bucket_s"])
                     data["parquet"] = parquet
                 bar.advance()
             finally:

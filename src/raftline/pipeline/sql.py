@@ -78,7 +78,8 @@ def run(
         if form:
             table = _flat(found) if form == "csv" else found
             options = {"header": "true", "escape": '"'} if form == "csv" else {}
-            table.write.mode("errorifexists").format(form).options(**options).save(output)
+            writer = table.write.mode("errorifexists").format(form).options(**options)
+            writer.save(job.place(output))
             return Result(columns=found.columns, rows=[], is_cut=False, written=output)
         rows = found.limit(limit + 1).collect()
     return Result(
