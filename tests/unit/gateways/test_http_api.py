@@ -160,15 +160,15 @@ def test_a_partition_that_is_not_there_fails_only_its_messages() -> None:
 def test_messages_larger_than_a_batch_together_are_cut_into_several() -> None:
     async def scenario(web: Web) -> None:
         client = await web.client()
-        items = [{"value": "x" * 1_000_000, "partition": 0} for _ in range(12)]
+        items = [{"value": "x" * 1_000_000, "partition": 0} for _ in range(14)]
         reply = await client.ask("POST", MESSAGES, {"messages": items})
-        assert [row["offset"] for row in reply.json["results"]] == list(range(12))
+        assert [row["offset"] for row in reply.json["results"]] == list(range(14))
         assert len(web.node.logs["orders"][0]) > 1
-        one = [{"value": "x" * 9_000_000, "partition": 0}, {"value": "y", "partition": 0}]
+        one = [{"value": "x" * 13_000_000, "partition": 0}, {"value": "y", "partition": 0}]
         reply = await client.ask("POST", MESSAGES, {"messages": one})
         large, small = reply.json["results"]
         assert large["error"]["code"] == "batch_too_large"
-        assert small["offset"] == 12
+        assert small["offset"] == 14
 
     serve(scenario)
 
