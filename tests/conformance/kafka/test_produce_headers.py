@@ -11,6 +11,7 @@ import raftline
 from raftline.chaos.rig import Rig
 from raftline.gateways.kafka import schema
 from raftline.model.records import seal_batch
+from tests.conformance.kafka import java
 from tests.conformance.kafka.conftest import MakeTopic, kafka_of
 from tests.conformance.kafka.test_produce_clients import (
     CODECS,
@@ -164,6 +165,31 @@ def test_repeats_of_an_idempotent_producer_are_granted_once(
         assert produce(5, once, (b"b", {})) == (0, 2)
     got = [value for value, _ in lease(one, topic, 7)]
     assert sorted(got) == ["a", "b", "c", "later", "later", "later", "once"]
+
+
+@pytest.mark.full
+@java.needs_java
+def test_javas_producer_is_idempotent_and_may_ask_for_all_of_it(
+    one: Rig, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(one, headers=True)
+    lines = (
+        "raftline-delay-ms:300\tlater",
+        "raftline-dedup-key:k\tonce",
+        "raftline-dedup-key:k\tonce",
+        "raftline-delay-ms:200,raftline-dedup-key:l\tlater once",
+        "note:x\tplain",
+    )
+    said = java.run(
+        "kafka-4",
+        "ConsoleProducer",
+        *("--bootstrap-server", kafka_of(one), "--topic", topic),
+        *("--reader-property", "parse.headers=true"),
+        text="\n".join([*lines, ""]),
+    )
+    assert "rror" not in said, said
+    got = [value for value, _ in lease(one, topic, 4)]
+    assert sorted(got) == ["later", "later once", "once", "plain"]
 
 
 def test_wishes_that_cannot_be_granted_are_refused(one: Rig, make_topic: MakeTopic) -> None:

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from raftline.machines.machine import Refused
 from raftline.machines.partition.commands import Malformed, encode_append
@@ -22,6 +24,7 @@ from raftline.model.errors import DuplicateKey, RaftlineError
 GOLDEN = Path(__file__).parent / "golden"
 AT_MS = 1_000
 WINDOW_MS = 60_000
+NOW = ("", "key")  # wishes of messages that do not wait
 
 
 def plain(count: int, *keys: str, producer: int = -1) -> tuple[bytes, SideCar | None, Any]:
@@ -159,7 +162,7 @@ def test_the_same_key_twice_in_a_parcel_is_one_message():
     assert isinstance(appended.outcomes[1], DuplicateKey)
 
 
-def test_full_dedup_refuses_all_of_it(monkeypatch: pytest.MonkeyPatch):
+def test_full_dedup_refuses_all_of_it():
     machine = PartitionMachine()
     machine.dedup._keys_max = 1
     both = parcel(0, 2, schedule_of(5, keys=("w",)), append_of(plain(1, "a")))
@@ -211,3 +214,55 @@ def test_batches_and_parcels_of_one_producer_repeat_alike():
     apply(machine, parcel(0, 2, append=append_of(plain(2))))
     (again,) = apply(machine, batch(0, 2))
     assert again.outcomes == [Duplicate(0)]
+
+
+WISHES = st.sampled_from(["", "key", "wait", "both"])
+BATCHES = st.lists(st.lists(WISHES, min_size=1, max_size=4), min_size=1, max_size=12)
+
+
+@given(BATCHES, st.data())
+def test_every_message_is_stored_once_however_often_it_is_sent(batches: Any, data: Any):
+    machine, first, sent = PartitionMachine(), 0, list[tuple[bytes, int, int]]()
+    offsets = numbers = 0
+    for at, wishes in enumerate(batches):
+        entry = _entry(first, wishes, at)
+        sent.append((entry, first, offsets))
+        if data.draw(st.booleans()):  # a repeat of one of the last five, before and after
+            again, _, where = data.draw(st.sampled_from(sent[-6:-1] or sent))
+            if again is not entry:
+                _is_known(machine, again, where)
+        apply(machine, entry)
+        now = sum(1 for wish in wishes if wish in NOW)
+        offsets, numbers, first = offsets + now, numbers + len(wishes) - now, first + len(wishes)
+        assert (machine.next_offset, machine.waiting.count) == (offsets, numbers)
+        _is_known(machine, entry, sent[-1][2])
+        if data.draw(st.booleans()):
+            machine = _started_again(machine)
+
+
+def _entry(first: int, wishes: list[str], at: int) -> bytes:
+    """A batch as it came if nobody wishes anything, else a parcel; keys are new ones."""
+    if not any(wishes):
+        return batch(first, len(wishes))
+    appended = [plain(1, f"{at}.{n}") if w else plain(1) for n, w in enumerate(wishes) if w in NOW]
+    keys = [f"{at}-{n}" for n, wish in enumerate(wishes) if wish == "both"]
+    delays = [5] * sum(1 for wish in wishes if wish in ("wait", "both"))
+    schedule = schedule_of(*delays, keys=tuple(keys)) if delays else b""
+    return parcel(first, len(wishes), schedule, append_of(*appended) if appended else b"")
+
+
+def _is_known(machine: PartitionMachine, entry: bytes, where: int) -> None:
+    before = machine.digest()
+    (event,) = apply(machine, entry)
+    if isinstance(event, ParcelTaken):
+        assert event == ParcelTaken(where, is_repeat=True)
+    else:
+        assert event.outcomes == [Duplicate(where)]
+    assert machine.digest() == before
+
+
+def _started_again(machine: PartitionMachine) -> PartitionMachine:
+    other = PartitionMachine()
+    other.restore(machine.snapshot())
+    assert other.digest() == machine.digest()
+    return other
