@@ -37,7 +37,6 @@ def main(words: list[str] | None = None) -> int:
     asked = parser.parse_args(words)
     # Nodes start as they do where Raftline is installed: from compiled files.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and no server stays behind
     work = Path(asked.work).resolve()
     for name in [] if asked.page else asked.pieces or list(TITLES):
         file = work / f"{name}.json"
@@ -78,4 +77,5 @@ def table(piece: Piece) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and no server stays behind
     sys.exit(main())
