@@ -95,7 +95,7 @@ def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         b'{"messages":[{"value":"a"}],"producer":"p"}',
         b'{"messages":[{"value":"a"},{"value":"b"},{"value":"c"},{"value":"d"}]}',
         b'{"messages":[{"value":"\xff"}]}',
-        b'{"messages":[{"value":"' + b"v" * (4 << 20) + b'"}]}',
+        b'{"messages":[{"value":"' + b"v" * (6 << 20) + b'"}]}',
     ],
 )
 def test_everything_else_goes_the_long_way(body: bytes) -> None:
