@@ -176,6 +176,9 @@ class Seats:
                 if topic:
                     self._node.place(topic, int(partition), None)
                 self._node.shards.destroy(replica.shard, lambda: None)
+        for shard in list(self._node.shards.quarantined):
+            if machine.is_gone(ShardId(shard)):  # nobody will ever give us another one
+                self._node.shards.destroy(shard, lambda: None)
 
     def mend(self, replica: Replica) -> None:
         """As a shard's leader: take the next step toward what the catalog wants."""

@@ -60,6 +60,21 @@ def test_a_moved_replica_is_deleted_only_after_its_leader_says_it_is_out() -> No
         assert sim.verify().identical
 
 
+def test_a_replica_out_of_service_goes_with_its_topic() -> None:
+    """A chaos run found one that could not be created and stayed in the list for ever."""
+    with cluster(nodes=3, seed=85) as sim:
+        _, (follower, _) = orders(sim)
+        sim.host(follower).disk.fail_writes(f"shards/{shard_of(sim, TOPIC) + 1}/", 100)
+        sim.create_topic("short", partitions=1)
+        sim.run_until(lambda: bool(node(sim, follower).shards.quarantined), "10s")
+        answers: list[object] = []
+        other = next(name for name in sim.nodes if name != follower)
+        node(sim, other).command("topic.delete", {"name": "short"}, 5_000, answers.append)
+        sim.run_until(lambda: not node(sim, follower).shards.quarantined, "20s")
+        sim.advance("5s")
+        assert sim.verify().identical
+
+
 def ask_member(sim: SimCluster, name: str, shard: int, asked: int) -> list[object]:
     heard: list[object] = []
     body = memoryview(msgspec.msgpack.encode((shard, asked)))

@@ -191,6 +191,10 @@ class CatalogMachine:
         tombstone = self._state.tombstones.get(topic_uuid)
         return tombstone is not None and shard in tombstone.shards
 
+    def is_gone(self, shard: ShardId) -> bool:
+        """Say whether this shard's topic was deleted, as far as is remembered."""
+        return any(shard in tombstone.shards for tombstone in self._state.tombstones.values())
+
     def was_deleted(self, topic_uuid: str) -> bool:
         """Say whether a topic was deleted, as far as is remembered."""
         return topic_uuid in self._state.tombstones
