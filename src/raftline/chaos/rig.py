@@ -87,8 +87,9 @@ class Rig:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._unmounts: list[Path] = []
         self.at_close: list[Callable[[], None]] = []
-        self.disturbed: list[tuple[str, float, float]] = []  # node, from, to (killed or paused)
+        self._disturbed_to: dict[str, float] = {}  # until when it was down, paused or starting
         self._down_since: dict[str, float] = {}
+        self._starting_since: dict[str, float] = {}  # connections wait in the backlog meanwhile
         self.plan = LocalCluster(directory)
         self._base = free_port_base(nodes + 2)
         self.wires: Wires | Switch | None = Wires(self._pids) if wired and not switched else None
@@ -252,6 +253,7 @@ class Rig:
                 env=self._environment(name),
             )
         self._back(name)
+        self._starting_since[name] = mono_ms()
 
     def move_ports(self, name: str) -> None:
         """Give a stopped node other addresses."""
@@ -305,9 +307,13 @@ class Rig:
             )
         with self.client(name, timeout_ms=500) as client:
             try:
-                return bool(client.health())
+                is_ready = bool(client.health())
             except RaftlineError:
                 return False
+        if is_ready and name in self._starting_since:
+            del self._starting_since[name]
+            self._disturbed_to[name] = mono_ms()
+        return is_ready
 
     def wait_whole(self, seconds: float = 30.0) -> None:
         """Return once every node runs, and no replica is out of service, moving or leaderless."""
@@ -372,19 +378,18 @@ class Rig:
         self._down_since[name] = mono_ms()
 
     def _back(self, name: str) -> None:
-        since = self._down_since.pop(name, None)
-        if since is not None:
-            self.disturbed.append((name, since, mono_ms()))
+        if self._down_since.pop(name, None) is not None:
+            self._disturbed_to[name] = mono_ms()
 
     def is_down(self, name: str) -> bool:
         """Say whether a node was killed, stopped or paused by the test."""
         return name in self._down_since
 
     def was_disturbed(self, name: str, since_ms: float) -> bool:
-        """Say whether a node was down or paused at some time since a moment."""
-        return name in self._down_since or any(
-            who == name and end >= since_ms for who, _, end in self.disturbed
-        )
+        """Say whether a node was down, paused or starting at some time since a moment."""
+        if name in self._down_since or name in self._starting_since:
+            return True
+        return self._disturbed_to.get(name, -1.0) >= since_ms
 
     # ------------------------------------------------------------------ disks
 

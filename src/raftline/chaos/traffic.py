@@ -401,7 +401,6 @@ class Traffic:
             outcome, error, op.excused = "refused", "connection_refused: nobody listens", True
         except (OSError, http.client.HTTPException) as problem:
             outcome, error = "unknown", f"connection_lost: {problem!r}"
-            op.excused = self.rig.was_disturbed(op.node, op.invoked_ms)
         else:
             if answer.status == 200:
                 taken(answer)
@@ -409,7 +408,7 @@ class Traffic:
                 code = answer.error["code"]
                 outcome = "unknown" if code == TimedOut.code else "refused"
                 error = f"{code}: {answer.error['message']}"
-                op.excused = self.rig.was_disturbed(op.node, op.invoked_ms)
+        op.excused = op.excused or self.rig.was_disturbed(op.node, op.invoked_ms)
         with self._lock:
             self.history.end(op, mono_ms(), outcome, error)
 
