@@ -58,7 +58,9 @@ class Servant:
 
     def _answer(self) -> dict[str, int]:
         assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], ANSWER_S_MAX)[0]:
+        poll = select.poll()
+        poll.register(self._process.stdout, select.POLLIN)
+        if not poll.poll(ANSWER_S_MAX * 1000):
             raise OSError(errno.ETIMEDOUT, f"no answer; see {self._log}")
         line = self._process.stdout.readline()
         if not line:
