@@ -132,10 +132,16 @@ class NodeCalls:
             return NotReady(node.reason)
         row = node.catalog_machine.topics.get(topic)
         if row is None:
-            return UnknownTopic(topic)
+            return self._unknown(topic)
         if not 0 <= partition < len(row.shards):
             return UnknownPartition(topic, partition, len(row.shards))
         return row.shards[partition]
+
+    def _unknown(self, topic: str) -> RaftlineError:
+        """Say that there is no such topic; right after a start only that we do not know yet."""
+        if self._node.seats.is_fresh:
+            return UnknownTopic(topic)
+        return NotReady("the catalog here may be from before the start")
 
     def settings_of(self, topic: str) -> dict[str, Value]:
         """Return every setting of a topic as it holds; of one that is not known, as it would."""
@@ -154,7 +160,7 @@ class NodeCalls:
             return NotReady(node.reason)
         row = node.catalog_machine.topics.get(topic)
         if row is None:
-            return None if node.settings.topics.auto_create else UnknownTopic(topic)
+            return None if node.settings.topics.auto_create else self._unknown(topic)
         count = len(row.shards)
         if count == 1:
             return [0] * len(keys)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from raftline.model.errors import RaftlineError
+from raftline.model.errors import NotReady, RaftlineError, UnknownTopic
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import lead, node, replica, shard_of
 
@@ -34,6 +34,23 @@ def test_after_a_start_no_replica_is_opened_before_a_leader_confirmed_the_catalo
         assert node(sim, follower).shards.known(shard) == 0
         sim.heal()
         sim.run_until(lambda: node(sim, follower).shards.known(shard) > 0, "20s")
+
+
+def test_after_a_start_nobody_is_told_that_a_topic_does_not_exist() -> None:
+    """Its catalog is from before: it says that it is not ready, not that there is no topic."""
+    with cluster(nodes=3, seed=86) as sim:
+        _, (follower, _) = orders(sim)
+        sim.kill(follower)
+        sim.create_topic("later", partitions=1)
+        for other in sim.nodes:
+            if other != follower:
+                sim.cut(follower, other)
+        sim.start(follower)
+        sim.run_until(lambda: node(sim, follower).is_ready, "20s")
+        assert isinstance(node(sim, follower).locate("later", 0), NotReady)
+        sim.heal()
+        sim.run_until(lambda: isinstance(node(sim, follower).locate("later", 0), int), "20s")
+        assert isinstance(node(sim, follower).locate("never", 0), UnknownTopic)
 
 
 def test_a_moved_replica_is_deleted_only_after_its_leader_says_it_is_out() -> None:
