@@ -187,8 +187,9 @@ def _is_open(connection: http.client.HTTPConnection) -> bool:
     """Say whether the node left the idle connection alone. Readable now means it hung up."""
     if connection.sock is None:
         return False
-    readable, _, _ = select.select([connection.sock], [], [], 0)
-    return not readable
+    poll = select.poll()  # select() takes no file numbers above 1023
+    poll.register(connection.sock, select.POLLIN)
+    return not poll.poll(0)
 
 
 def _answer(status: int, text: bytes, host: str) -> Reply:
