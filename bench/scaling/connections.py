@@ -26,7 +26,7 @@ def walk(work: Path, *, quick: bool) -> Curve:
     counts = (1, 50) if quick else COUNTS
     with running(work / "connections", 1) as cluster:
         cluster.create(TOPIC)
-        points = [_point(cluster, count, 0.4 if quick else 4.0) for count in counts]
+        points = [_point(cluster, count, 0.4 if quick else 2.0) for count in counts]
         check_end(cluster)
     return Curve(
         name="connections",

@@ -31,7 +31,7 @@ def walk(work: Path, *, quick: bool) -> Curve:
         cluster.create(TOPIC)
         begun = 0
         for count in counts:
-            points.append(_point(cluster, begun, count, 0.2 if quick else 2.0))
+            points.append(_point(cluster, begun, count, 0.2 if quick else 1.0))
             begun = count
     return Curve(
         name="groups",

@@ -34,7 +34,7 @@ def walk(work: Path, *, quick: bool) -> Curve:
     with running(work / "leased", 1) as cluster:
         cluster.create(TOPIC)
         holder = Holder(cluster)
-        points = [holder.point(count, 0.2 if quick else 2.0) for count in counts]
+        points = [holder.point(count, 0.2 if quick else 1.0) for count in counts]
     return Curve(
         name="leased",
         title="Messages in flight",

@@ -41,7 +41,7 @@ def walk(work: Path, *, quick: bool) -> Curve:
             settings = {"retention_bytes": -1, "retention_ms": -1}
             client.create_topic(TOPIC, partitions=1, replication_factor=0, settings=settings)
         grower = Grower(cluster)
-        points = [grower.point(size, 0.2 if quick else 3.0) for size in fitting]
+        points = [grower.point(size, 0.2 if quick else 1.5) for size in fitting]
     return Curve(
         name="log",
         title="Size of a log",

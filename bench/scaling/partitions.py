@@ -32,7 +32,7 @@ READING = """
 def walk(work: Path, *, quick: bool) -> Curve:
     """Make topics of more and more partitions, use them, hurt them."""
     counts = (1, 20) if quick else COUNTS
-    points = [_point(work, count, 0.5 if quick else 4.0, quick=quick) for count in counts]
+    points = [_point(work, count, 0.5 if quick else 3.0, quick=quick) for count in counts]
     return Curve(
         name="partitions",
         title="Partitions",
@@ -54,7 +54,7 @@ def _point(work: Path, count: int, seconds: float, *, quick: bool) -> Point:
         cluster.create(TOPIC, count)
         _until_led(cluster, count)
         values = {"made s": time.perf_counter() - begun}
-        time.sleep(0.5 if quick else 8.0)  # for every shard to go quiet
+        time.sleep(0.5 if quick else 6.0)  # for every shard to go quiet
         values["idle CPU %"] = idle_cpu(cluster.nodes, seconds)
         values["memory MB"] = max(map(memory_mb, cluster.nodes))
         values |= _spread(cluster, count, seconds)

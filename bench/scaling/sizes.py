@@ -42,7 +42,7 @@ def walk(work: Path, *, quick: bool) -> Curve:
 
 def _seconds(size: int) -> float:
     """Return how long one load runs: a shorter time for sizes that fill the disk."""
-    return 3.0 if size < 100 << 10 else 1.5
+    return 2.0 if size < 100 << 10 else 1.2
 
 
 def _point(cluster: BenchCluster, size: int, seconds: float) -> Point:

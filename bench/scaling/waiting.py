@@ -33,7 +33,7 @@ def walk(work: Path, *, quick: bool) -> Curve:
     with running(work / "waiting", 1) as cluster:
         cluster.create(TOPIC)
         planner = Planner(cluster, DUE // 10 if quick else DUE)
-        points = [planner.point(count, 0.2 if quick else 2.0) for count in counts]
+        points = [planner.point(count, 0.2 if quick else 1.0) for count in counts]
     return Curve(
         name="waiting",
         title="Waiting messages",
