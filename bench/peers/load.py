@@ -3,8 +3,8 @@
     python -m bench.peers.load '{"system": "redis", "task": "publish", ...}'
 
 Run by the Python of bench/peers/install.py. Its own CPU and that of the servers are taken around
-the measured time only. One JSON object on standard output at the end. The tasks *work* and *first*
-say ``ready`` before, and wait for a line on standard input.
+the measured time only. One JSON object on standard output at the end. The tasks *work*, *pace* and
+*first* say ``ready`` before, and wait for a line on standard input.
 """
 
 import os
@@ -22,6 +22,7 @@ COUNT_MAX = 1_000_000
 IDLE_S = 1.5  # a worker that got nothing for so long is done
 FIRST_S_MAX = 20.0  # before its first message
 RETRY_S = 0.01
+HERALD = b"herald"  # a message that shows that a worker is there
 
 
 class LoadSpec(msgspec.Struct, kw_only=True):
@@ -139,6 +140,8 @@ def pace(client: Client, spec: LoadSpec) -> LoadResult:
         return b"%020d" % time.perf_counter_ns() + pad
 
     client.create(spec.topic, work=True)
+    client.publish_one(spec.topic, HERALD + b"." * (VALUE_BYTES - len(HERALD)))
+    _wait_for_go()
     with Phase(spec.pids) as phase:
         count = client.pace(spec.topic, make, spec.rate, time.perf_counter() + spec.seconds)
     return phase.result(count)
@@ -161,6 +164,9 @@ def work(client: Client, spec: LoadSpec) -> LoadResult:
         if value is None:
             idle = now - last > IDLE_S * 1e9 if count else now > first_end
             return not idle
+        if spec.is_timed and value.startswith(HERALD):
+            print("here", flush=True)
+            return True
         if not count:
             first = now
         count += 1
@@ -218,8 +224,8 @@ def probe(client: Client, spec: LoadSpec) -> LoadResult:
             line = b"" if killed_ns else _read_line()
             if line:
                 killed_ns = int(line)
-        if killed_ns and begun > killed_ns:
-            return LoadResult(count=1, first_ns=killed_ns, last_ns=time.perf_counter_ns())
+        if killed_ns and begun > killed_ns:  # sent after the leader was dead
+            return LoadResult(count=1, last_ns=time.perf_counter_ns())
     raise SystemExit(f"nothing was acknowledged within 60 s of a kill: {failed!r}")
 
 

@@ -7,7 +7,7 @@ import msgspec
 from bench.figures import number
 
 WIDTH = 760
-LEFT = 130
+LEFT = 180
 RIGHT = 90
 ROW = 26
 TOP = 40

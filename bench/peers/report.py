@@ -259,7 +259,7 @@ def _verdict(found: dict[Key, Row]) -> Iterator[str]:
         for name in _systems(section, found):
             for column in section.columns:
                 _, by = _cell(section, column, name, found)
-                if name == OURS or not by:
+                if SYSTEMS[name].adapter == OURS or not by:
                     continue
                 if by >= BEHIND:
                     ahead += 1
@@ -280,7 +280,7 @@ def _reasons(section: Table, found: dict[Key, Row]) -> list[str]:
     is_behind = any(
         0 < _cell(section, column, name, found)[1] < BEHIND
         for name in names
-        if name != OURS
+        if SYSTEMS[name].adapter != OURS
         for column in section.columns
     )
     return ["", f"*{REASONS[section.name]}*"] if is_behind and section.name in REASONS else []

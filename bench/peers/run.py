@@ -122,7 +122,8 @@ def _round(
     shift = (number + asked.first) % max(1, len(able))
     for system in able[shift:] + able[:shift]:
         begun = time.perf_counter()
-        found, failure = workloads.take_turn(system, Path(asked.work), nodes, sizes, wanted)
+        mine = tuple(name for name in wanted if name in (system.workloads or wanted))
+        found, failure = workloads.take_turn(system, Path(asked.work), nodes, sizes, mine)
         piece.samples += found
         piece.rounds += [number] * len(found)
         took = time.perf_counter() - begun

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 WORKERS = 8
 PACE_PER_S = 500
 FILL_MAX = 250_000
-SETTLE_S = 1.0
+SETTLE_S = 0.5
 LIMIT_S = 120
 
 
@@ -143,11 +143,17 @@ class Turn:
 
     def _paced(self) -> None:
         seconds = self._sizes.pace_s
-        with _ready(self._spec("work", seconds=seconds + 30, is_timed=True)) as worker:
+        timed = self._spec("work", seconds=seconds + 30, is_timed=True)
+        paced = self._spec("pace", rate=PACE_PER_S, seconds=seconds)
+        with _ready(timed) as worker, _spawned(paced) as sender:
             _go(worker)
+            if _line(sender) != b"ready":
+                raise _failed(sender)
+            _line(worker)  # it has the first message: a group may take seconds to form
             time.sleep(SETTLE_S)
             before = self._servers.cpu_s()
-            sent = self._load("pace", rate=PACE_PER_S, seconds=seconds)
+            _go(sender)
+            sent = _result(sender)
             server_cpu_s = self._servers.cpu_s() - before
             got = _result(worker)
         got.seconds = seconds
@@ -167,12 +173,13 @@ class Turn:
             spec = msgspec.structs.replace(self._spec("probe"), topic=f"failover-{number}")
             with _spawned(spec) as probe:
                 leader = int(_line(probe))
+                begun_ns = time.perf_counter_ns()
                 self._servers.kill(leader)
                 assert probe.stdin is not None
                 probe.stdin.write(b"%d\n" % time.perf_counter_ns())
                 probe.stdin.flush()
                 result = _result(probe)
-            self._put("failover", "outage_ms", (result.last_ns - result.first_ns) / 1e6)
+            self._put("failover", "outage_ms", (result.last_ns - begun_ns) / 1e6)
             if number + 1 < self._sizes.kills:
                 self._start("rejoin")
                 time.sleep(3 * self._sizes.idle_s)

@@ -15,6 +15,8 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     adapter: str  # module; its classes are <Adapter>Servers and <Adapter>Client
+    client_adapter: str = ""  # where the client is of another module
+    workloads: tuple[str, ...] = ()  # where it does not take part in all
     option: str = ""
     replicates: bool = False
     durable: str  # what an acknowledged publish means in these runs
@@ -23,15 +25,16 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
 
     def servers(self, directory: Path, count: int) -> Servers:
         """Return its servers, not started yet."""
-        return self._class("Servers")(directory, count, self.option)
+        return _class(self.adapter, "Servers")(directory, count, self.option)
 
     def connect(self, address: str) -> Client:
         """Return its client."""
-        return self._class("Client")(address, self.option)
+        return _class(self.client_adapter or self.adapter, "Client")(address, self.option)
 
-    def _class(self, kind: str) -> type:
-        module = importlib.import_module(f"bench.peers.adapters.{self.adapter}")
-        return getattr(module, f"{self.adapter.capitalize()}{kind}")
+
+def _class(adapter: str, kind: str) -> type:
+    module = importlib.import_module(f"bench.peers.adapters.{adapter}")
+    return getattr(module, f"{adapter.capitalize()}{kind}")
 
 
 SYSTEMS = {
@@ -46,6 +49,18 @@ SYSTEMS = {
             client="raftline over HTTP: connect_async (a, b, f), send in a loop (c), read (d), "
             "receive + ack (e)",
             acks="each ack is a durable, replicated settle; the client sends many in one request",
+        ),
+        System(
+            name="raftline-kafka",
+            title="Raftline by Kafka's client",
+            adapter="raftline",
+            client_adapter="kafka",
+            option="kafka",
+            workloads=("single", "window", "bulk", "consume"),
+            replicates=True,
+            durable="as above",
+            client="confluent-kafka, as for Kafka: the same load on both",
+            acks="not measured",
         ),
         System(
             name="kafka-fsync",

@@ -29,6 +29,8 @@ class RaftlineServers(Servers):
 
     @property
     def address(self) -> str:
+        if self.option == "kafka":
+            return ",".join(node.kafka for node in self._cluster.nodes)
         return self._cluster.local.servers()
 
     def start(self) -> None:
