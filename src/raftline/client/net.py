@@ -57,10 +57,10 @@ class Wire(asyncio.Protocol):
         "is_alone",
     )
 
-    def __init__(self, wires: "Wires", host: str, *, is_alone: bool) -> None:
+    def __init__(self, wires: "Wires", host: str) -> None:
         self._wires = wires
         self._host = host
-        self.is_alone = is_alone
+        self.is_alone = True  # serves one request at a time, of anybody
         self._reader = ReplyReader()
         self._transport: asyncio.Transport | None = None
         self._sent: deque[_Sent] = deque()
@@ -124,6 +124,11 @@ class Wire(asyncio.Protocol):
     def is_gone(self) -> bool:
         """Say whether nothing more goes this way."""
         return self._is_gone
+
+    @property
+    def is_busy(self) -> bool:
+        """Say whether an answer is awaited."""
+        return bool(self._sent or self._unsent)
 
     @property
     def host(self) -> str:
@@ -202,19 +207,26 @@ class Wires:
             self.loop.call_soon(done, Lost("the client is closed", is_sent=False))
             return
         way = ask.way
-        wire = self._take_idle(host) if way == ALONE else self._shared.get((host, way))
+        wire = None if way == ALONE else self._shared.get((host, way))
         if wire is None:
-            wire = Wire(self, host, is_alone=way == ALONE)
+            wire = self._take_idle(host) or Wire(self, host)
+            wire.is_alone = way == ALONE
             self._wires[id(wire)] = wire
             if way != ALONE:
                 self._shared[host, way] = wire
         wire.send(request_of(host, ask, timeout_ms), done, deadline_ms)
 
     def hang_up(self, way: str) -> None:
-        """Break the connections of a way (ports.Network)."""
-        for (_, name), wire in list(self._shared.items()):
-            if name == way:
+        """Break the connections of a way; those with nothing under way serve others."""
+        for (host, name), wire in list(self._shared.items()):
+            if name != way:
+                continue
+            if wire.is_busy:
                 wire.lose("nobody waits for it")
+            else:
+                del self._shared[host, name]
+                wire.is_alone = True
+                self.idle(wire)
 
     def close(self) -> None:
         """Hang up on everybody."""

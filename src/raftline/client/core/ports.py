@@ -98,5 +98,5 @@ class Network(Protocol):
         ...
 
     def hang_up(self, way: str) -> None:
-        """End what is under way there: nobody waits for the answers any more."""
+        """Give a way up: end what is under way there, nobody waits for the answers any more."""
         ...

@@ -221,6 +221,8 @@ class Receiver:
         self.is_closed = self.is_over = True
         if self._is_polling:  # R6
             self._caller.clock.call_later(HANG_UP_MS, self._hang_up)
+        else:
+            self._hang_up()
         self._give_back(list(self.ready))
         self.ready.clear()
         self.on_change()
@@ -246,8 +248,8 @@ class Receiver:
             done()
 
     def _hang_up(self) -> None:
-        if self._is_polling:
-            self._caller.network.hang_up(self._way)
+        """Give our connection up: break off what is under way, or let others have it."""
+        self._caller.network.hang_up(self._way)
 
     def _polled(self, answer: Reply | RaftlineError) -> None:
         self._is_polling = False
