@@ -14,9 +14,10 @@ from pathlib import Path
 import msgspec
 
 from raftline.chaos import faults as catalogue
-from raftline.chaos.faults import SMALL_DISK_MB, Fault, Scene
+from raftline.chaos.faults import SMALL_DISK_MB, Fault
 from raftline.chaos.loads import TOPIC, Loads, write_lines
 from raftline.chaos.rig import ChaosProblem, Rig, mono_ms
+from raftline.chaos.scene import Scene
 from raftline.chaos.traffic import Traffic
 
 WHOLE_S_MAX = 60.0
