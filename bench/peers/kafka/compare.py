@@ -3,7 +3,7 @@
     python -m bench.peers.kafka.compare [PIECE ...] [--rounds 5] [--more] [--quick] [--work DIR]
 
 Pieces: one, three, syncing, sustained, failover, spark; all of them if none is named. Each leaves
-its raw figures in DIR/PIECE.json; ``--page`` makes docs/benchmarks/kafka.md of those there are.
+its raw figures in DIR/PIECE.json; ``--page`` makes docs/benchmarks/kafka.md and .json of them.
 Both sides run at the same time and idle while the other is measured. Raftline syncs every
 acknowledged batch to the disks of a majority; Kafka does not sync at all, unless a piece says so.
 """
@@ -45,8 +45,10 @@ def main(words: list[str] | None = None) -> int:
         measure(name, work / "data", asked.rounds, save, quick=asked.quick)
         print(table(_load(file)), flush=True)
     if asked.page:
+        kept = _kept(work)
         PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(page(_kept(work)))
+        PAGE.write_text(page(kept))
+        PAGE.with_suffix(".json").write_bytes(msgspec.json.encode(kept) + b"\n")
     return 0
 
 

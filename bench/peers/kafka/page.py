@@ -23,6 +23,12 @@ defaults) for produce, consume and latency; a plain socket for single messages. 
 every acknowledged batch to the disks of a majority; Kafka does not sync** (its default), except
 where `flush.messages=1` is named. Server CPU is that of all threads of all servers by the kernel's
 account. Kafka runs in KRaft mode, G1, 512 MB of heap a broker (1 GB if it is alone).
+
+The client takes more of the two cores than the servers do, so rates understate the difference that
+server CPU shows. Brokers are started anew for each piece: the first round warms the JVM up, and
+counts. The time without an acknowledgement has librdkafka's own pauses in it (it waits 100 ms
+before it tries again or asks who leads); after every kill all that was acknowledged is read back.
+Every value of every round: [kafka.json](kafka.json).
 """
 
 THREE, ONE = "three", "one"
