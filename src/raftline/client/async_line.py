@@ -187,7 +187,7 @@ class AsyncLine:
         """Wait until it is known what became of a message. Raises TimedOut."""
         timeout_ms = self._timeout_ms if timeout is None else duration_ms(timeout)
         grace = GRACE_S if timeout is None else 0.0
-        self._drain()
+        # taken with all that is sent in this pass of the loop: who waits together travels together
         await self._until(
             lambda done: self.engine.sends.watch(sending, lambda: done(True)),
             timeout_ms / 1000 + grace,
@@ -205,6 +205,7 @@ class AsyncLine:
         if self._rows:
             rows, self._rows = self._rows, deque()
             self.engine.sends.take(rows)
+            self.engine.sends.watch_again()
         if self._said:
             said, self._said = self._said, []
             self.engine.settles.take(said)

@@ -134,6 +134,21 @@ def test_many_who_wait_share_the_batches_that_may_be_on_their_way() -> None:
     assert sizes == [1] * FLYING_MAX + [64 - FLYING_MAX]
 
 
+def test_who_waits_before_messages_are_taken_travels_together() -> None:
+    bench = Bench(PRODUCER, stored(0), stored(1), linger_ms=500.0)
+    bench.send(b"the producer is known")
+    bench.sends.flush(lambda: None)
+    bench.clock.advance(5)
+    handles, told = [Handle() for _ in range(9)], []
+    for handle in handles:
+        bench.sends.watch(handle, lambda: told.append(True))
+    bench.sends.take([bench.row(handle, b"x") for handle in handles])
+    bench.sends.watch_again()
+    assert [len(values_of(request)) for request in bench.posted()] == [1, 9]
+    bench.clock.advance(5)
+    assert len(told) == 9
+
+
 def test_who_waits_behind_others_without_an_answer_is_told_in_time() -> None:
     bench = Bench(PRODUCER, stored(0), *([None] * 20), linger_ms=500.0)
     bench.send(b"the producer is known")

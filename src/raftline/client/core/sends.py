@@ -191,7 +191,8 @@ class Sends:
             load.waiters.append(tell)
             self.urge(handle)
 
-    def _watch_again(self) -> None:
+    def watch_again(self) -> None:
+        """Look again for messages that were watched before they were taken."""
         watched, self._watched = self._watched, []
         for handle, tell in watched:
             self.watch(handle, tell)
@@ -271,7 +272,7 @@ class Sends:
                 self.take(waiting)
                 if self._finished:
                     self._close_lanes(name)
-            self._watch_again()
+            self.watch_again()
 
         self._find_topic(name, timeout_ms, found)
 
