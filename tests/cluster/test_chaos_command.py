@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from raftline.chaos.faults import BY_NAME
+from raftline.chaos.rig import wait_for
+from tests.cluster.conftest import MakeRig
 
 KEYS = {
     "acked", "lost", "duplicated", "reordered", "early", "fenced_accepted", "late", "outage_ms_max",
@@ -63,6 +66,26 @@ def test_the_catalogue_is_shown() -> None:
     ran = chaos("--list", "--json", seconds=60)
     assert ran.returncode == 0, ran.stderr
     assert [row["fault"] for row in json.loads(ran.stdout)] == list(BY_NAME)
+
+
+def test_a_cluster_that_is_there_is_loaded_and_judged_and_left_alone(
+    make_rig: MakeRig, tmp_path: Path
+) -> None:
+    rig = make_rig()
+    server = ",".join(rig.node(name).http for name in rig.names)
+    words = ("--server", server, "chaos", "--take", "--seconds", "6", "--json")
+    command = [sys.executable, "-m", "raftline", *words, "--data-dir", str(tmp_path / "run")]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    wait_for((tmp_path / "run").exists, 20)
+    time.sleep(3)
+    rig.kill("node-2")  # who hurts it is not its business
+    rig.restart("node-2")
+    said, _ = running.communicate(timeout=120)
+    verdict = json.loads(said.splitlines()[-1])
+    assert running.returncode == 0, verdict["violations"]
+    assert verdict["faults"]["transfer"] >= 1
+    assert verdict["counts"]["queue acked"] > 10
+    assert len(rig.running()) == 3
 
 
 @pytest.mark.parametrize(

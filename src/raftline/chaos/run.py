@@ -18,6 +18,7 @@ from raftline.chaos.faults import SMALL_DISK_MB, Fault
 from raftline.chaos.loads import TOPIC, Loads, write_lines
 from raftline.chaos.rig import ChaosProblem, Rig, mono_ms
 from raftline.chaos.scene import Scene
+from raftline.chaos.taken import Taken
 from raftline.chaos.traffic import Traffic
 
 WHOLE_S_MAX = 60.0
@@ -30,6 +31,7 @@ SETTINGS = (  # small files, so that rolling, checkpoints and trims happen withi
 )
 SENDERS = ("queue", "keyed", "kafka")
 OUTAGES_SHOWN = 5
+HANDS_OFF = "transfer"  # the one fault that needs nothing but clients
 Tell = Callable[[str], None]
 
 
@@ -44,6 +46,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     hold_s: float = 1.5
     queue: bool = True
     kafka: bool = True
+    servers: str = ""  # of a cluster that is there and that others hurt
 
 
 PRESETS = {
@@ -94,11 +97,15 @@ def run_chaos(plan: Plan, directory: Path, tell: Tell) -> Verdict:
     directory.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     usable, left_out = _choose(plan)
-    rig = _new_rig(plan, directory, usable, left_out)
+    if plan.servers:
+        rig = Taken(plan.servers, directory)
+    else:
+        rig = _new_rig(plan, directory, usable, left_out)
     try:
-        small_disk = _disks(plan, rig, usable, left_out)
+        small_disk = "" if plan.servers else _disks(plan, rig, usable, left_out)
         rig.start_all()
-        tell(f"{plan.nodes} nodes on {rig.node('node-1').http} and above, data in {directory}")
+        first = rig.node(rig.names[0]).http
+        tell(f"{len(rig.names)} nodes on {first} and above, evidence in {directory}")
         loads = Loads(rig, left_out, seed=plan.seed, queue=plan.queue, kafka=plan.kafka)
         loads_ms = mono_ms()
         happened = list(_disturb(plan, rig, usable, small_disk, tell))
@@ -152,7 +159,12 @@ def _choose(plan: Plan) -> tuple[dict[str, Fault], dict[str, str]]:
     left_out: dict[str, str] = {}
     for name in plan.faults:
         fault = catalogue.BY_NAME[name]
-        why = fault.needs() or ("needs three nodes" if plan.nodes < 3 and name != "kill" else "")
+        why = "the cluster is not ours" if plan.servers and name != HANDS_OFF else ""
+        why = (
+            why
+            or fault.needs()
+            or ("needs three nodes" if plan.nodes < 3 and name != "kill" else "")
+        )
         if why:
             left_out[name] = why
         else:

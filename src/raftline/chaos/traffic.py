@@ -33,7 +33,7 @@ OUTAGE_MS_MAX = 10_000
 LEVEL_S_MAX = 25.0
 JOIN_S_MAX = 30.0
 Role = Callable[[random.Random, str, "Caller"], None]
-TEXTS = "notes"  # single messages as JSON; all other topics take batches
+TEXTS = "chaos-notes"  # single messages as JSON; all other topics take batches
 
 
 class Answer:

@@ -57,6 +57,12 @@ def chaos(
     data_dir: Annotated[
         Path | None, typer.Option(help="where nodes live and the evidence stays")
     ] = None,
+    take: Annotated[
+        bool,
+        typer.Option(
+            "--take", help="load and judge the cluster of --server; somebody else hurts it"
+        ),
+    ] = False,
     listed: Annotated[bool, typer.Option("--list", help="show the catalogue of faults")] = False,
 ) -> int:
     """Start a cluster, put load on it, break it in every way, and judge it by the promises.
@@ -86,6 +92,9 @@ def chaos(
         changes["every_s"] = parse_duration_ms(every) / 1000
     if faults and faults != "all":
         changes["faults"] = _named(faults, BY_NAME)
+    if take:
+        changes["servers"] = session.servers
+        changes.setdefault("faults", ("transfer",))
     import msgspec
 
     plan = msgspec.structs.replace(plan, **changes)
