@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from raftline.node.fine_timers import FineTimers
 from raftline.node.ports import Timer
 
 if TYPE_CHECKING:
@@ -15,16 +16,18 @@ if TYPE_CHECKING:
 
 GRID_MS = 5  # instants at which long waits end
 GRID_FROM_MS = 40  # shorter waits are exact
+FINE_BELOW_MS = 1.0  # what a loop counts in
 CLOCKS_APART_S_MAX = 1.0
 
 
 class LoopClock:
     """Time as the loop of this process lives it."""
 
-    __slots__ = ("_is_shared", "_loop")
+    __slots__ = ("_fine", "_is_shared", "_loop")
 
     def __init__(self, loop: "asyncio.AbstractEventLoop") -> None:
         self._loop = loop
+        self._fine: FineTimers | None = None
         # Loops we know count as the machine's monotonic clock does; one that does not has no grid.
         self._is_shared = abs(loop.time() - time.monotonic()) < CLOCKS_APART_S_MAX
 
@@ -41,7 +44,12 @@ class LoopClock:
 
         A wake-up costs an idle node more than what it does then, and a loop rounds every timer
         for itself: those meant for one instant fall apart by a millisecond. The grid joins them.
+        One below a millisecond is exact too.
         """
+        if 0.0 < delay_ms < FINE_BELOW_MS:
+            if self._fine is None:
+                self._fine = FineTimers(self._loop)
+            return self._fine.call_later(delay_ms, call)
         if delay_ms < GRID_FROM_MS or not self._is_shared:
             return self._loop.call_later(delay_ms / 1000.0, call)
         due_ms = -(-(time.monotonic() * 1000.0 + delay_ms) // GRID_MS) * GRID_MS

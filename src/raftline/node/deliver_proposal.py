@@ -50,12 +50,13 @@ class DeliverCall:
 class DeliverProposal:
     """The callers of one entry of delivery commands."""
 
-    __slots__ = ("_calls", "_deadline", "_name")
+    __slots__ = ("_calls", "_deadline", "_name", "callers")
 
     def __init__(self, name: str, calls: list[DeliverCall]) -> None:
         self._name = name
         self._calls = calls
         self._deadline = min([call.deadline for call in calls])
+        self.callers = sum([call.timeout_ms > 0 for call in calls])  # who wait for an answer
 
     def settles(self) -> tuple[int, float]:
         """Return how many calls settle something, and when the first of them came."""
@@ -71,7 +72,9 @@ class DeliverProposal:
         start = 0
         for call in self._calls:
             end = start + len(call.commands)
-            call.answer(outcomes[start:end])
+            done, call.done = call.done, None
+            if done is not None:
+                done(outcomes[start:end])
             start = end
 
     def refuse(self, error: RaftlineError) -> None:

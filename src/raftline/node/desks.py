@@ -93,7 +93,11 @@ class SettleCall(DeliverCall):
         settled: SettledDone,
         weight: int,
     ) -> None:
-        super().__init__(settles, deadline, timeout_ms, self._tell, weight)
+        self.commands = settles  # as DeliverCall does, without a call: one for every ack
+        self.weight = weight
+        self.deadline = deadline
+        self.timeout_ms = timeout_ms
+        self.done = self._tell
         self._desks = desks
         self._settled = settled
         self.settles = settles
@@ -102,8 +106,13 @@ class SettleCall(DeliverCall):
     def _tell(self, answer: Sequence[Outcome] | RaftlineError) -> None:
         if isinstance(answer, RaftlineError):
             self._desks.refused(self, answer, self._settled)
-        else:
-            self._settled(_settled(self.settles, answer))
+            return
+        if len(answer) == 1:
+            outcome = answer[0]
+            if type(outcome) is SettledRanges and not outcome.lost:
+                self._settled(_ALL_SETTLED)
+                return
+        self._settled(_settled(self.settles, answer))
 
 
 class Desks:
@@ -356,12 +365,16 @@ class Desks:
         self, replica: Replica, settles: list[Settle], timeout_ms: int, done: SettledDone
     ) -> None:
         """Settle on a partition that is led here, or by whoever leads it when it comes to that."""
-        weight = _weight_of(settles)
-        if isinstance(weight, RaftlineError):
-            done(weight)
+        weight = weigh(settles[0]) if len(settles) == 1 else _weight_of(settles)
+        if isinstance(weight, RaftlineError) or weight > DELIVER_BYTES_MAX:
+            refusal = _weight_of(settles)
+            assert isinstance(refusal, RaftlineError)
+            done(refusal)
             return
         deadline = self._node.clock.mono_ms() + timeout_ms
-        desk = self.of(replica)
+        host = replica.host
+        assert isinstance(host, PartitionHost)
+        desk = host.desk or self.of(replica)
         policy = desk.settings.policy
         if policy.jitter_percent:
             settles = [_jittered(self._node.rng, policy, settle) for settle in settles]

@@ -409,6 +409,8 @@ class PartitionHost:
         if isinstance(proposal, DeliverProposal):
             if tally is not None:
                 tally.settled(proposal)
+            if self.replica is not None:
+                self.replica.expect(proposal.callers)
             proposal.answer(outcomes)
 
     def _trace(self, entry: Entry, record: bytes | None) -> None:

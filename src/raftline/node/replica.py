@@ -260,11 +260,15 @@ class Replica:
         self.quiet = True
         self._turn.awake.pop(self, None)
 
-    def collected(self, size: int) -> None:
-        """The host holds ``size`` more bytes to propose."""
+    def collected(self, size: int, *, is_patient: bool = False) -> None:
+        """The host holds ``size`` more bytes to propose; a patient call waits for others."""
         if self.quiet:
             self.wake()
-        self._turn.collect(self, size)
+        self._turn.collect(self, size, is_patient=is_patient)
+
+    def expect(self, callers: int) -> None:
+        """So many patient callers are about to be answered."""
+        self._turn.expect(callers)
 
     def propose_collected(self) -> None:
         """Propose what the host collected: step 1 of the turn."""

@@ -8,6 +8,13 @@ Order in a turn, and nothing else sends or persists
     5  synced: step our own acknowledgements, send replies and votes
     6  apply what is committed and locally synced; the replica's host answers the callers
 
+Sharing a group
+    Workers that wait for every ack come back as soon as they are answered, one by one: a group
+    for each would cost a write and a sync each. Such calls are *patient*: while fewer came than
+    were answered since the last proposal, they wait for each other, up to ``GATHER_MS``. Nobody
+    waits alone, nor with anything that is not patient; and when nobody came while one waited, the
+    next ``HURRIED`` proposals do not: these callers take their time.
+
 State
     Shards with something to do, replies that wait for the group being written, rpcs per peer;
     and which replicas are awake, so that a quiet one costs nothing at all.
@@ -22,7 +29,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raftline.model.ids import INCARNATION_BITS
-from raftline.node.ports import Clock, Lane
+from raftline.node.ports import Clock, Lane, Timer
 from raftline.raft.rpc import Rpc
 from raftline.storage.wal import Group, Wal
 from raftline.telemetry.counters import Counters
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
     from raftline.node.replica import Replica
 
 FRAME_BYTES_MAX = 4 << 20
+GATHER_MS = 0.3  # about what eight workers take to come back
+HURRIED = 16
 
 Send = Callable[[int, list[bytes]], bool]
 
@@ -63,6 +72,14 @@ class Turn:
         self._dirty: list[Replica] = []
         self._collecting: list[Replica] = []
         self._collected_bytes = 0
+        self._patient = 0  # calls collected that wait for others like them
+        self._is_pressing = False  # something collected does not wait
+        self._expected = 0  # callers answered since the last proposal, who may come back
+        self._sharing = 0  # patient calls of the last proposal
+        self._gathered = False  # they waited long enough
+        self._gather_from = 0  # of them were here when the wait began
+        self._hurried = 0  # proposals to come that wait for nobody
+        self._gather_timer: Timer | None = None
         self._outgoing: dict[int, list[tuple[int, Rpc]]] = {}
         self._replies: list[tuple[Replica, list[Rpc]]] = []  # wait for the next group
         self._must_write = False
@@ -82,19 +99,27 @@ class Turn:
             self._scheduled = True
             self._clock.call_soon(self.run)
 
-    def collect(self, replica: "Replica", size: int) -> None:
-        """This replica holds ``size`` more bytes to propose."""
+    def collect(self, replica: "Replica", size: int, *, is_patient: bool = False) -> None:
+        """This replica holds ``size`` more bytes to propose; a patient call waits for others."""
         self._collected_bytes += size
+        if is_patient:
+            self._patient += 1
+        else:
+            self._is_pressing = True
         if not replica.is_collecting:
             replica.is_collecting = True
             self._collecting.append(replica)
-        if (
-            not self._scheduled
-            and not self._running
-            and (self._writing is None or self._collected_bytes >= self._turn_bytes)
-        ):
+        if self._scheduled or self._running:
+            return
+        if self._writing is not None and self._collected_bytes < self._turn_bytes:
+            return  # the usual case, without a call
+        if self._may_propose():
             self._scheduled = True
             self._clock.call_soon(self.run)
+
+    def expect(self, callers: int) -> None:
+        """So many patient callers are answered: they may come back soon."""
+        self._expected += callers
 
     def must_write(self) -> None:
         """Something was put into the WAL outside a shard's turn: write it soon."""
@@ -147,28 +172,63 @@ class Turn:
             return
         self._running = True
         began_mono = self._clock.mono_ms()
-        if self._collecting and (
-            self._writing is None or self._collected_bytes >= self._turn_bytes
-        ):
+        if self._patient < self._sharing and not self._is_pressing and self._writing is None:
+            self._serve_dirty()  # most of those who share groups are answered here: first that
+        if self._collecting and self._may_propose():
             self._propose()
+        self._serve_dirty()
+        self._flush_rpcs()
+        self._write()
+        self._running = False
+        self.counters.turn_times.note(self._clock.mono_ms() - began_mono)
+        has_work = self._dirty or (
+            self._collecting and self._writing is None and self._may_propose()
+        )
+        if has_work and not self._scheduled:
+            self._scheduled = True
+            self._clock.call_soon(self.run)
+
+    def _may_propose(self) -> bool:
+        """Say whether what is collected goes now; if it waits for more, see that it ends."""
+        if self._collected_bytes >= self._turn_bytes:
+            return True
+        if self._writing is not None:
+            return False
+        if self._is_pressing or self._gathered or self._hurried:
+            return True
+        if self._patient >= self._expected:
+            return True
+        if self._gather_timer is None:
+            self._gather_from = self._patient
+            self._gather_timer = self._clock.call_later(GATHER_MS, self._end_gathering)
+        return False
+
+    def _end_gathering(self) -> None:
+        self._gather_timer = None
+        if self._collecting and self._writing is None:
+            self._gathered = True
+            if self._patient == self._gather_from:
+                self._hurried = HURRIED + 1  # with this one
+            if not self._scheduled and not self._running:
+                self.run()
+
+    def _serve_dirty(self) -> None:
         while self._dirty:
             dirty, self._dirty = self._dirty, []
             for replica in dirty:
                 replica.is_dirty = False
                 if not replica.is_closed:
                     self._serve(replica)
-        self._flush_rpcs()
-        self._write()
-        self._running = False
-        self.counters.turn_times.note(self._clock.mono_ms() - began_mono)
-        has_work = self._dirty or (self._collecting and self._writing is None)
-        if has_work and not self._scheduled:
-            self._scheduled = True
-            self._clock.call_soon(self.run)
 
     def _propose(self) -> None:
         collecting, self._collecting = self._collecting, []
         self._collected_bytes = 0
+        self._sharing, self._patient, self._expected = self._patient, 0, 0
+        self._is_pressing = self._gathered = False
+        self._hurried -= self._hurried > 0
+        if self._gather_timer is not None:
+            self._gather_timer.cancel()
+            self._gather_timer = None
         for replica in collecting:
             replica.is_collecting = False
             if not replica.is_closed:

@@ -43,3 +43,36 @@ def test_long_waits_for_one_instant_end_together_and_never_early(new_loop) -> No
     assert passes == [0, 0, 0]
     for end, due in ends[1:]:
         assert due - 1.5 <= end * 1000 <= due + GRID_MS + 100  # the machine may be slow
+
+
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_waits_below_a_millisecond_are_no_longer_than_that_and_never_early(new_loop) -> None:
+    loop = new_loop()
+    clock = LoopClock(loop)
+    took_ms: list[float] = []
+    order: list[str] = []
+    rounds = 40
+
+    def wait() -> None:
+        begun = clock.mono_ms()
+
+        def ended() -> None:
+            took_ms.append(clock.mono_ms() - begun)
+            if len(took_ms) < rounds:
+                wait()
+            else:
+                clock.call_later(0.6, lambda: order.append("second"))
+                clock.call_later(0.3, lambda: order.append("first"))
+                clock.call_later(0.4, lambda: order.append("never")).cancel()
+                clock.call_later(0.0, lambda: order.append("at once"))
+                loop.call_later(0.05, loop.stop)
+
+        clock.call_later(0.2, ended)
+
+    wait()
+    loop.call_later(20, loop.stop)  # the machine may be slow
+    loop.run_forever()
+    loop.close()
+    assert min(took_ms) >= 0.2
+    assert sorted(took_ms)[0] < 1.0  # a loop's own timer takes one or more
+    assert order == ["at once", "first", "second"]

@@ -1,11 +1,14 @@
 """The turn: nothing leaves before what it stands on is synced. U1-U3."""
 
-from raftline.raft.rpc import Rpc, RpcKind
+from raftline.node.replica import Proposal, Replica
+from raftline.node.turn import GATHER_MS, HURRIED
+from raftline.raft.rpc import Entry, Rpc, RpcKind
 from tests.unit.node.little_replica import (
     OURS,
     SECOND,
     THIRD,
     Asker,
+    LittleHost,
     LittleNode,
     append,
     little_host,
@@ -164,3 +167,122 @@ def test_appends_are_collected_while_a_group_is_written_until_there_are_enough()
     collect(10)
     little.settle()
     assert replica.raft.last_index == last + 5
+
+
+def patient(little: LittleNode, replica: Replica, *, is_patient: bool = True) -> Asker:
+    """Let somebody ask for an entry who waits for others like him."""
+    asker = Asker()
+    little_host(replica).collected.append((b"one", asker))
+    replica.collected(3, is_patient=is_patient)
+    little.clock.advance()
+    return asker
+
+
+def alone(little: LittleNode) -> Replica:
+    """Return a leader that is its own majority."""
+    replica = little.open(voters=(OURS,))
+    replica.campaign()
+    little.settle()
+    assert replica.is_leader
+    return replica
+
+
+def test_nobody_waits_alone() -> None:
+    little = LittleNode()
+    replica = alone(little)
+    patient(little, replica)
+    assert len(little.lane.jobs) == 1
+
+
+def test_who_came_back_waits_for_the_others_who_were_answered() -> None:
+    little = LittleNode()
+    replica = alone(little)
+    replica.expect(3)
+    first = patient(little, replica)
+    second = patient(little, replica)
+    assert little.lane.jobs == []
+    third = patient(little, replica)
+    assert len(little.lane.jobs) == 1
+    little.lane.run()
+    assert [len(asker.heard) for asker in (first, second, third)] == [1, 1, 1]
+    patient(little, replica)
+    assert len(little.lane.jobs) == 1, "nobody is expected any more"
+
+
+def test_the_wait_for_others_is_short() -> None:
+    little = LittleNode()
+    replica = alone(little)
+    for _ in range(2):  # and it is so each time
+        replica.expect(3)
+        asker = patient(little, replica)
+        little.clock.advance(GATHER_MS / 2)
+        patient(little, replica)
+        assert little.lane.jobs == []
+        little.clock.advance(GATHER_MS / 2)
+        assert len(little.lane.jobs) == 1
+        little.settle()
+        assert len(asker.heard) == 1
+
+
+def test_callers_who_take_their_time_are_not_waited_for_again_and_again() -> None:
+    little = LittleNode()
+    replica = alone(little)
+    replica.expect(2)
+    patient(little, replica)
+    little.clock.advance(GATHER_MS)
+    little.settle()
+    for _ in range(HURRIED):
+        replica.expect(2)
+        asker = patient(little, replica)
+        little.settle()
+        assert len(asker.heard) == 1
+    replica.expect(2)
+    patient(little, replica)
+    assert little.lane.jobs == []
+
+
+def test_what_is_not_patient_takes_those_who_wait_along() -> None:
+    little = LittleNode()
+    replica = alone(little)
+    replica.expect(3)
+    first = patient(little, replica)
+    patient(little, replica, is_patient=False)
+    assert len(little.lane.jobs) == 1
+    little.lane.run()
+    assert len(first.heard) == 1
+
+
+def test_enough_bytes_wait_for_nobody() -> None:
+    little = LittleNode()
+    replica = alone(little)
+    replica.expect(3)
+    patient(little, replica)
+    replica.collected(1024, is_patient=True)
+    little.clock.advance()
+    assert len(little.lane.jobs) == 1
+
+
+def test_those_who_share_groups_are_answered_before_the_next_is_proposed() -> None:
+    """One came too late for the group of the other two: it waits for them, not they for it."""
+    little = LittleNode()
+    replica = alone(little)
+    replica.expect(2)
+    patient(little, replica)
+    patient(little, replica)
+    assert len(little.lane.jobs) == 1
+    late = patient(little, replica)
+    host, apply = little_host(replica), LittleHost.apply
+
+    def answering(entry: Entry, proposal: Proposal | None) -> None:
+        apply(host, entry, proposal)
+        replica.expect(1)
+
+    host.apply = answering  # type: ignore[method-assign]
+    little.lane.run()
+    little.clock.advance()
+    assert little.lane.jobs == []
+    assert late.heard == []
+    patient(little, replica)
+    assert len(little.lane.jobs) == 1
+    little.lane.run()
+    assert len(late.heard) == 1
