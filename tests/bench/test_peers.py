@@ -84,7 +84,8 @@ def test_a_factor_says_how_many_times_better_raftline_is_whichever_way_a_metric_
     text = (tmp_path / "peers.md").read_text()
     assert "| Redis Streams | 100 (100 to 100) **x3.00** |" in text
     assert "| Redis Streams | 1.00 (1.00 to 1.00) **x0.50** |" in text
-    assert "- a. One publish at a time: Redis Streams p50, ms x0.50" in text
+    assert "| a. One publish at a time: p50, ms | - | - | - | - | **x0.50** | - | - |" in text
+    assert "| c. Bulk publish: messages/s | - | - | - | - | x3.00 | - | - |" in text
     assert "ahead or level in 1 of 2 cells" in text
     assert "kafka: there is no mvn" in text
     assert "(peers-bulk-per-s.svg)" in text
