@@ -69,8 +69,9 @@ class Loads:
         """Write the histories down, as evidence."""
         write_lines(directory / "log-history.jsonl", self.log.history.ops)
         if self.queue is not None:
-            rows = [row for rows in self.queue.deliveries.values() for row in rows]
-            write_lines(directory / "queue-history.jsonl", [*self.queue.sendings.values(), *rows])
+            sendings = list(self.queue.sendings.values())
+            deliveries = [row for rows in list(self.queue.deliveries.values()) for row in rows]
+            write_lines(directory / "queue-history.jsonl", [*sendings, *deliveries])
         if self.keyed is not None:
             write_lines(directory / "keyed-history.jsonl", self.keyed.record.handed)
         if self.kafka is not None:
@@ -91,4 +92,4 @@ def _add(
 
 def write_lines(file: Path, rows: list[Any]) -> None:
     """Write one line of JSON for each row."""
-    file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in list(rows)))

@@ -2,6 +2,7 @@
 
 import time
 
+from raftline.chaos.rig import ChaosProblem
 from raftline.chaos.scene import Scene
 
 
@@ -50,7 +51,10 @@ def stop(scene: Scene) -> None:
     """Ask a node to end, in good order."""
     victim = scene.victims()[0]
     scene.tell(victim)
-    scene.rig.stop(victim)
+    try:
+        scene.rig.stop(victim)
+    except ChaosProblem:
+        scene.tell("(it did not end well)")  # its log says why, and the verdict will
     scene.hold()
     scene.rig.restart(victim)
 

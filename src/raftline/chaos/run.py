@@ -108,9 +108,15 @@ def run_chaos(plan: Plan, directory: Path, tell: Tell) -> Verdict:
         tell(f"{len(rig.names)} nodes on {first} and above, evidence in {directory}")
         loads = Loads(rig, left_out, seed=plan.seed, queue=plan.queue, kafka=plan.kafka)
         loads_ms = mono_ms()
-        happened = list(_disturb(plan, rig, usable, small_disk, tell))
-        tell("no more faults: healing, reading everything back")
-        judged, violations, counts = loads.judge()
+        happened: list[Happened] = []
+        try:
+            for fault in _disturb(plan, rig, usable, small_disk, tell):
+                happened.append(fault)
+            tell("no more faults: healing, reading everything back")
+            judged, violations, counts = loads.judge()
+        finally:  # also of a run that did not come to its end
+            write_lines(directory / "faults.jsonl", happened)
+            loads.keep(directory)
         outages = loads.log.outages()[:OUTAGES_SHOWN]
         verdict = Verdict(
             clean=not violations and not judged.out_of_service,
@@ -132,8 +138,6 @@ def run_chaos(plan: Plan, directory: Path, tell: Tell) -> Verdict:
             seed=plan.seed,
             evidence=str(directory),
         )
-        write_lines(directory / "faults.jsonl", happened)
-        loads.keep(directory)
         encoded = msgspec.json.format(msgspec.json.encode(verdict))
         (directory / "verdict.json").write_bytes(encoded)
         return verdict
