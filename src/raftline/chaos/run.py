@@ -110,8 +110,7 @@ def run_chaos(plan: Plan, directory: Path, tell: Tell) -> Verdict:
         loads_ms = mono_ms()
         happened: list[Happened] = []
         try:
-            for fault in _disturb(plan, rig, usable, small_disk, tell):
-                happened.append(fault)
+            happened.extend(_disturb(plan, rig, usable, small_disk, tell))
             tell("no more faults: healing, reading everything back")
             judged, violations, counts = loads.judge()
         finally:  # also of a run that did not come to its end
