@@ -141,11 +141,13 @@ class Seats:
     def _know_peers(self) -> None:
         machine = self._node.catalog_machine
         addresses: dict[str, int] = {}
+        used = {row.peer for row in machine.nodes.values() if row.state != REMOVED}
         for number, row in machine.nodes.items():
             if number == self._node.id:
                 continue
             if row.state == REMOVED:
-                self._node.peers.drop(row.peer)
+                if row.peer not in used:  # it may have come back under another number
+                    self._node.peers.drop(row.peer)
                 continue
             self._node.peers.know(row.peer, number)
             addresses[row.peer] = int(number)

@@ -140,3 +140,32 @@ def test_where_the_rest_is_no_majority_nothing_is_automatic() -> None:
         node(sim, follower).shards.stop_replica(old, "a test")
         sim.advance("20s")
         assert node(sim, follower).shards.quarantined[old.shard][0] == old.id
+
+
+def test_a_node_that_comes_back_under_another_number_keeps_its_links() -> None:
+    """A chaos run found them broken at every change of the catalog, by the row of its old self."""
+    with cluster(nodes=3, seed=87) as sim:
+        orders(sim)
+        name = sim.add_node()
+        sim.run_until(lambda: node(sim, name).is_ready, "20s")
+        old = node(sim, name).id
+        sim.command("cluster.remove", node=old, via="node-1")
+        sim.run_until(lambda: removed(sim, old), "30s")
+        sim.kill(name)
+        sim.wipe(name)
+        sim.start(name)
+        sim.run_until(lambda: node(sim, name).is_ready, "30s")
+        new = node(sim, name).id
+        assert new != old
+        sim.advance("2s")
+        peer = node(sim, "node-1").peers.get(new)
+        assert peer is not None
+        for number in range(10):
+            sim.create_topic(f"other-{number}", partitions=1)
+            assert node(sim, "node-1").peers.get(new) is peer
+            assert node(sim, "node-1").peers.is_live(new)
+
+
+def removed(sim: SimCluster, number: int) -> bool:
+    rows = node(sim, "node-1").catalog_machine.nodes
+    return number not in rows or rows[number].state == "removed"
