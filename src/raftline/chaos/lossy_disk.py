@@ -36,6 +36,7 @@ class Disk:
         self._rng = random.Random(seed)
         self.tree = Tree(backing, self._rng)
         self._capacity_bytes = capacity_bytes
+        self._used_at_most = 0  # what was freed since is not taken off
         self._failing: list[list[Any]] = []  # what, pattern, times left (negative: for ever)
         self.counts = {"calls": 0, "syncs": 0, "failed": 0}
 
@@ -61,8 +62,14 @@ class Disk:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def _need_room(self, more_bytes: int) -> None:
-        if more_bytes > 0 and self.tree.used_bytes() + more_bytes > self._capacity_bytes:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        """Refuse what does not fit. Counting all files is left for when it may matter."""
+        if more_bytes <= 0:
+            return
+        if self._used_at_most + more_bytes > self._capacity_bytes:
+            self._used_at_most = self.tree.used_bytes()
+            if self._used_at_most + more_bytes > self._capacity_bytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._used_at_most += more_bytes
 
     # ------------------------------------------------------------------ answers
 
@@ -154,7 +161,9 @@ class Disk:
         """Carry an order out."""
         match order["order"]:
             case "cut":
-                return self.tree.cut()
+                told = self.tree.cut()
+                self._used_at_most = self.tree.used_bytes()
+                return told
             case "sync":
                 self.tree.sync_all()
             case "fail":

@@ -297,14 +297,17 @@ class Tree:
         """Make the names in a directory durable, and what they build on (T1)."""
         wanted: set[tuple[int, str]] = set()
         kept: list[Move] = []
+        frees = False
         for move in reversed(self._moves):
             places = {place[:2] for place in move.places}
             if directory in {place[0] for place in move.places} or places & wanted:
                 wanted |= places
+                frees = frees or any(before for _, _, before, _ in move.places)
             else:
                 kept.append(move)
         self._moves = kept[::-1]
-        self.sweep()
+        if frees:
+            self.sweep()
 
     def sync_all(self) -> None:
         """Make everything durable."""
@@ -347,16 +350,17 @@ class Tree:
         """Delete what no name, no handle and no undo reaches any more."""
         found: set[int] = set()
         self._reach([ROOT], found)
-        left = self._moves
-        while True:  # what an undo may bring back is kept, with all that lies in it
-            moot = [m for m in left if not any(place[0] in found for place in m.places)]
-            for move in left:
-                if move not in moot:
-                    self._reach([n for at, _, *both in move.places for n in (at, *both)], found)
-            if len(moot) == len(left):
+        open_moves, moot = self._moves, self._moves
+        while moot:  # what an undo may bring back is kept, with all that lies in it
+            now = [m for m in moot if any(place[0] in found for place in m.places)]
+            if not now:
                 break
-            left = moot
-        self._moves = [move for move in self._moves if move not in left]
+            for move in now:
+                self._reach([n for at, _, *both in move.places for n in (at, *both)], found)
+            reached = set(map(id, now))
+            moot = [move for move in moot if id(move) not in reached]
+        unreached = set(map(id, moot))
+        self._moves = [move for move in open_moves if id(move) not in unreached]
         gone = [n for n, c in self.contents.items() if n not in found and not c.handles]
         for number in gone:
             self.contents.pop(number).remove()
