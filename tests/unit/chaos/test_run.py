@@ -1,0 +1,42 @@
+"""What a run chooses, and how it explains what it saw."""
+
+import os
+
+import pytest
+
+from raftline.chaos.faults import ALL, BY_NAME
+from raftline.chaos.rig import ChaosProblem
+from raftline.chaos.run import PRESETS, Happened, Plan, _choose, _explain
+
+
+def test_what_cannot_be_had_here_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    usable, left_out = _choose(Plan())
+    assert {"power-cut", "power-cut-all", "eio", "packet-loss", "full-disk"} <= set(left_out)
+    assert all("root" in why or "/dev" in why for why in left_out.values()), left_out
+    assert {"kill", "pause", "flip", "clock", "members"} <= set(usable)
+    with pytest.raises(ChaosProblem, match="no fault can be had here"):
+        _choose(Plan(faults=("power-cut",)))
+
+
+def test_a_run_that_names_no_faults_has_all_but_those_on_request():
+    assert set(Plan().faults) == {fault.name for fault in ALL} - {"clock-faketime"}
+    assert all(name in BY_NAME for plan in PRESETS.values() for name in plan.faults)
+
+
+def test_of_a_cluster_that_is_not_ours_nothing_is_killed():
+    usable, left_out = _choose(Plan(servers="http://10.0.0.1:8080"))
+    assert list(usable) == ["transfer"]
+    assert set(left_out.values()) == {"the cluster is not ours"}
+
+
+def test_an_outage_is_explained_by_the_faults_at_that_time():
+    faults = [
+        Happened("kill", "node-1", 10.0, 4.0),
+        Happened("cut", "node-2", 20.0, 2.0),
+        Happened("wipe", "node-3", 30.0, 5.0),
+    ]
+    text = _explain(("orders/0", 1_011_000.0, 1_021_000.0), 1_000_000.0, faults)
+    assert text == "orders/0 10.0 s from 11 s on: kill node-1, cut node-2"
+    text = _explain(("orders/0", 1_025_000.0, 1_026_000.0), 1_000_000.0, faults)
+    assert text.endswith("no fault at that time")
