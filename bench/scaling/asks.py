@@ -62,7 +62,13 @@ class Cost(msgspec.Struct):
     calls_s: float
 
 
-def cost_of(node: LocalNode, call: Callable[[], object], seconds: float, warm_up: int = 20) -> Cost:
+def cost_of(
+    node: LocalNode,
+    call: Callable[[], object],
+    seconds: float,
+    warm_up: int = 20,
+    calls_max: int = 1 << 30,
+) -> Cost:
     """Repeat a call until time is over; its latency, and the CPU the node used per call."""
     for _ in range(warm_up):
         call()
@@ -71,6 +77,8 @@ def cost_of(node: LocalNode, call: Callable[[], object], seconds: float, warm_up
     while (at := time.perf_counter()) < begun + seconds or len(took) < 10:
         call()
         took.append(int((time.perf_counter() - at) * 1e9))
+        if len(took) >= calls_max:
+            break
     passed, cpu = time.perf_counter() - begun, cpu_ns(node.pid) - cpu
     took.sort()
     return Cost(

@@ -82,7 +82,7 @@ class Holder:
         values["append CPU us"] = cost.cpu_us
         cost = cost_of(node, self._receive, seconds)
         values |= {"receive p50 ms": cost.p50_ms, "receive CPU us": cost.cpu_us}
-        cost = cost_of(node, self._ack, seconds)
+        cost = cost_of(node, self._ack, seconds, calls_max=count // 4)
         values |= {"ack p50 ms": cost.p50_ms, "ack CPU us": cost.cpu_us}
         path = f"/v1/groups/{GROUP}?topic={TOPIC}"
         cost = cost_of(node, lambda: self._asker.get(path), seconds / 2, warm_up=2)
