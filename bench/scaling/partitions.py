@@ -26,6 +26,18 @@ node; CPU of all three nodes together. *failover*: one node is killed; until oth
 partitions. *start*: all three are stopped and started; until every partition is led.
 """
 READING = """
+**Idle partitions are nearly free**: 1,000 of them (3,000 replicas) cost 20 MB a node and 2 % of a
+core over all three nodes. Failover stays below half a second and a start below four.
+
+**Spread appends have a knee between 10 and 100 partitions.** 48 requests are on their way. With
+10 partitions a turn finds several for each and makes one entry of them; with 100 and more every
+message is an entry of its own on three nodes, with its own rpc part, WAL record and apply: 160 us
+become 600. At 1,000 this run also makes the first segment files of each partition, and most
+shards had gone quiet and are woken (1,450 us). What helps is more on the way per partition:
+batches, or fewer partitions.
+
+**Making 1,000 partitions takes 8 s**, 8 ms each: every replica is a directory, a checkpoint and
+an election. It is linear from 100 on, and done once.
 """
 
 

@@ -15,6 +15,17 @@ messages on their way on one connection. *read*: one message read by its offset,
 leader. CPU is the leader's; a follower needs less. 8 MB is close to the largest batch (8 MiB).
 """
 READING = """
+**Two slopes, one knee near 20 KiB.** Up to 10 KiB an append costs the same 80 to 170 us of the
+leader's CPU whatever it weighs: HTTP, entry, WAL record, two rpcs, reply. From 100 KiB on a byte
+costs 3.3 to 4.8 ns: it is copied, checksummed and written on the way. Small messages should
+travel in batches, large ones as they are.
+
+**1 KiB** is where messages of this run left the memory of the log's end before they were read: a
+read costs 89 us from memory and 205 us through the lane. The latency of large *reads* (1 MiB and
+more) is mostly the load process, which joins the pieces it receives; the node's part is "read
+CPU". Above 1 MiB an append that is waited for is three times written to one disk here (three
+nodes, one machine), which is where its p99 comes from. Memory grows with what is in flight, not
+with what was sent.
 """
 
 
