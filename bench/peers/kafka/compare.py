@@ -3,7 +3,8 @@
     python -m bench.peers.kafka.compare [PIECE ...] [--rounds 5] [--more] [--quick] [--work DIR]
 
 Pieces: one, three, syncing, sustained, failover, spark; all of them if none is named. Each leaves
-its raw figures in DIR/PIECE.json; ``--page`` makes docs/benchmarks/kafka.md and .json of them.
+its raw figures in DIR/PIECE.json; ``--page`` makes docs/benchmarks/kafka.md and .json of them,
+with DIR/notes.md, where somebody wrote down how the run went.
 Both sides run at the same time and idle while the other is measured. Raftline syncs every
 acknowledged batch to the disks of a majority; Kafka does not sync at all, unless a piece says so.
 """
@@ -47,7 +48,8 @@ def main(words: list[str] | None = None) -> int:
     if asked.page:
         kept = _kept(work)
         PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(page(kept))
+        notes = work / "notes.md"
+        PAGE.write_text(page(kept, notes.read_text() if notes.exists() else ""))
         PAGE.with_suffix(".json").write_bytes(msgspec.json.encode(kept) + b"\n")
     return 0
 

@@ -52,14 +52,16 @@ BOUNDS = (  # piece, figure, at most
 )
 
 
-def page(pieces: list[Piece]) -> str:
-    """Return the Markdown page."""
+def page(pieces: list[Piece], notes: str = "") -> str:
+    """Return the Markdown page; ``notes`` say how the run went."""
     by_name = {piece.name: piece for piece in pieces}
     parts = [HEAD, "## Machine\n", "| | |", "|---|---|"]
     machine = {k: v for k, v in pieces[0].machine.items() if k != "load before"}
     parts += [f"| {name} | {value} |" for name, value in machine.items()]
     parts += ["\n## Goals\n", "| figure | Raftline | Kafka | goal | |", "|---|---|---|---|---|"]
     parts += _judged(by_name)
+    if notes:
+        parts += ["\n## How this run went\n", notes.rstrip()]
     for piece in pieces:
         parts += _section(piece)
     return "\n".join(parts) + "\n"
