@@ -105,6 +105,8 @@ def kill_leaders(rig: Rig, topic: str, times: int, rng: random.Random) -> None:
 
 
 def check_all_once_in_order(rows: list[Row], loads: list[Load], *, wishes: bool) -> None:
+    places = {(partition, offset) for partition, offset, _, _ in rows}
+    assert len(places) == len(rows), "the consumer was given an offset twice"
     stored: dict[bytes, list[int]] = {}
     waited: dict[bytes, list[int]] = {}
     for _, _, key, value in sorted(rows):
