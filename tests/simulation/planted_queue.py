@@ -207,12 +207,12 @@ def a_parked_key_overtaken() -> Planted:
 @contextmanager
 def a_dedup_key_forgotten() -> Planted:
     """A dedup key holds for a second only, whatever the window is (P8)."""
-    from raftline.node import calls
+    from raftline.node import append_calls
 
-    real = calls.stamped
+    real = append_calls.stamped
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calls, "stamped", lambda side, window_ms: real(side, 1_000))
+        patch.setattr(append_calls, "stamped", lambda side, window_ms: real(side, 1_000))
         yield
 
 
