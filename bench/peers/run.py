@@ -102,7 +102,8 @@ def measure(asked: argparse.Namespace, file: Path) -> results.Piece:
                 piece.seconds = time.perf_counter() - begun
                 results.write(piece, file)
                 if piece.seconds > asked.budget:
-                    print("time is over", flush=True)
+                    piece.failures.append(f"time was over in round {number + 1}, {nodes} nodes")
+                    results.write(piece, file)
                     return piece
     return piece
 
