@@ -13,6 +13,7 @@ from raftline.chaos.rig import Rig, free_port_base
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+OURS = re.compile(r"(^|\| |\(|&& )raftline (?!up|down|serve)")
 LINE = re.compile(r"\$ (?P<command>.*?)(?:\s+# exit (?P<code>\d))?(?:\s+# .*)?")
 
 
@@ -33,7 +34,7 @@ def commands_of(page: str) -> list[tuple[str, int]]:
     for block in BLOCK.findall((ROOT / page).read_text()):
         for line in block.splitlines():
             match = LINE.fullmatch(line)
-            if match and re.search(r"(^|\| |\()raftline (?!up|down|serve)", match["command"]):
+            if match and OURS.search(match["command"]):
                 found.append((match["command"], int(match["code"] or 0)))
     return found
 
@@ -61,7 +62,8 @@ def type_in(rig: Rig, commands: list[tuple[str, int]], folder: Path) -> None:
     ("page", "least"),
     [
         ("docs/guides/command-line.md", 40),
-        ("README.md", 5),
+        ("docs/guides/delays.md", 10),
+        ("docs/guides/dead-letters.md", 9),
         ("docs/coming-from/sqs.md", 7),
         ("docs/coming-from/kafka.md", 4),
     ],

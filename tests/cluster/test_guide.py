@@ -22,6 +22,8 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
         ("docs/coming-from/sqs.md", 1, ("sending a parcel",)),
         ("docs/coming-from/celery.md", 1, ("done after 2 tries",)),
         ("docs/coming-from/kafka.md", 2, ("kafka read b'a click'", "worked on a click")),
+        ("docs/protocols/http.md", 1, ("received one book attempt 1", "{'settled': 1")),
+        ("docs/protocols/grpc.md", 1, ("received b'one book' attempt 1", "acked 1")),
         ("README.md", 1, ("one book",)),
     ],
 )
@@ -42,7 +44,7 @@ def test_the_examples_of_a_page_run(
         # Blank lines in front, so that an error names the line of the page.
         lines = "\n" * text.count("\n", 0, block.start(1))
         code = block[1].replace("http://127.0.0.1:8080", node.http)
-        code = code.replace("grpc://127.0.0.1:9000", f"grpc://{node.grpc}")
+        code = code.replace("127.0.0.1:9000", node.grpc)
         code = code.replace("127.0.0.1:9092", node.kafka)
         exec(compile(lines + code, page, "exec"), space)
     said = capsys.readouterr().out
