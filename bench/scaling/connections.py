@@ -19,6 +19,16 @@ connections on which nothing happens. *parked*: so many receivers that wait for 
 work group, 20 s each; then one message comes.
 """
 READING = """
+**More connections make an append cheaper, not dearer**: what arrives while a group is being
+synced goes into the next entry together, so 323 us of CPU alone become 26 us with 4,000
+connections. A connection takes about 5 kB, a parked receiver no more, and neither costs CPU while
+nothing happens (1.8 % of a core for 4,000 parked ones, which are looked through for their
+deadlines).
+
+**The knee at 100 connections is the load process**: from there on latency is the number of
+connections divided by the rate, while the node uses less than half a core. Why 1,000 came out
+slower than 4,000 in this run is not known; CPU by the append is the figure to go by. The largest
+number is 10,000 (`CONNECTIONS_MAX`).
 """
 
 

@@ -27,7 +27,7 @@ with one member). A heartbeat costs the same at 1,000.
 receive three times as much. Every entry that moves a lease lets time pass in *all* groups of its
 partition and asks each for what came back and what is due next; that is 1 to 2 us a group, five
 times an entry. A partition takes 1,000 groups at most; groups on different partitions do not see
-each other. Not mended: it is a change to the replicated machine (see ROADMAP).
+each other. Not mended yet: it is a change to the replicated machine.
 
 **`/metrics`** grows by 75 us a group (a dozen series each), worked off between turns; `GET
 /v1/groups` by 9 us.

@@ -25,6 +25,14 @@ calls for one message, anywhere among those in flight; *append* is one message o
 *group* shows the group. *start* is from spawn to the first ack, after a stop and after `kill -9`.
 """
 READING = """
+**No knee up to a million.** Receiving, acking, appending and showing the group cost the same with
+1,000 and with 1,000,000 single leases in flight: rows lie in ordered chunks, and counts are kept,
+not counted. What grows is memory, about 150 bytes a lease of one message (224 MB in all;
+neighbours that were leased together share one row, so most workers need far less), and a start,
+by 0.9 s at a million.
+
+A settle of 10,000 scattered messages in one request is 15 us each on the loop, 150 ms in one
+piece: other calls wait that long. Settle in requests of hundreds if latency matters beside it.
 """
 
 

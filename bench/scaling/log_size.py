@@ -26,6 +26,19 @@ after a random moment; *read*: one batch at a random offset. *cold* is the first
 after the cold start.
 """
 READING = """
+**A start does not depend on the size of the log**: 0.4 s with 10 GB, 0.5 s after `kill -9`, cold
+or not. The checkpoint says what each segment holds, and only the write-ahead log is read. Memory
+does not either.
+
+**Asking for a place anywhere in it does**: a time lookup takes 1.7 ms in 100 MB and 11 ms in 10
+GB, a read 2 and 8 ms. Each of them reads a whole batch of 1 MB. In a small log its bytes are in
+the page cache and its segment's indexes in memory; in a large one they are not: pages more than
+`log.cache_bytes` (64 MiB) behind the end are given back to the kernel, and the indexes of only 4
+closed segments per log are kept, the newest. Decoding the checksums of a segment of 128 MiB takes
+1.5 ms; the rest, not profiled further, is reading from the disk. Reading on from a place is not
+concerned, nor is the loop: all of it is done in the lane (the batch of a time lookup was opened
+on the loop before this page was made). Indexes kept by last use, under a budget for the whole
+node, would mend it.
 """
 
 

@@ -24,6 +24,14 @@ wait. *due*: 5,000 more that become due at the same moment; how late the last of
 *start* is from spawn to the first ack, after a stop and after `kill -9`.
 """
 READING = """
+**No knee up to a million.** Scheduling, cancelling, listing and appending cost the same beside
+1,000 and beside 1,000,000 waiting messages, and 5,000 that become due at one moment are all in
+the log 40 to 50 ms later. Memory is what grows: 170 bytes a message at the end of this run, of
+which 25 are the indexes (`python -m bench.waiting_memory`) and the rest what the process keeps
+after taking in a million.
+
+A call that schedules 1,000 takes 30 us of CPU a message, so 30 ms, and up to 145 ms when a
+checkpoint falls into it; a start takes 0.6 s with a million.
 """
 
 
