@@ -33,11 +33,12 @@ core over all three nodes. Failover stays below half a second and a start below 
 10 partitions a turn finds several for each and makes one entry of them; with 100 and more every
 message is an entry of its own on three nodes, with its own rpc part, WAL record and apply: 160 us
 become 600. At 1,000 this run also makes the first segment files of each partition, and most
-shards had gone quiet and are woken (1,450 us). What helps is more on the way per partition:
-batches, or fewer partitions.
+shards had gone quiet and are woken (1,450 us; by what the code does, not by a profile). What
+helps is more on the way per partition: batches, or fewer partitions.
 
-**Making 1,000 partitions takes 8 s**, 8 ms each: every replica is a directory, a checkpoint and
-an election. It is linear from 100 on, and done once.
+**Making 1,000 partitions takes 8 s**, 8 ms each (5 ms at 100): every replica is a directory, a
+checkpoint and an election. Why it grows a little more than linearly was not looked into; it is
+done once.
 """
 
 
