@@ -3,8 +3,8 @@
 ``raftline-delay-ms`` or ``raftline-due-ms`` (Unix milliseconds), ``raftline-priority`` (a number or
 a name) and ``raftline-dedup-key``: text, as everywhere in record headers. A batch without any of
 them goes the usual way. Priorities go beside the batch, which stays as it is. A batch in which a
-message waits or has a dedup key is taken apart: as a publish over HTTP is, or, if its producer is
-idempotent, in one entry together with its sequence numbers (node/parcels.py).
+message waits or has a dedup key is taken apart, as a publish over HTTP is. Of an idempotent
+producer it would be one entry with its sequence numbers (node/parcels.py); not served yet.
 
 Costs
     A search for ``raftline-`` in a batch that is not compressed; opening it if it is, or if there
@@ -32,6 +32,9 @@ PREFIX = b"raftline-"
 DELAY, DUE, DEDUP = "raftline-delay-ms", "raftline-due-ms", "raftline-dedup-key"
 NAMES = (DELAY, DUE, PRIORITY_HEADER, DEDUP)
 NUMBER_CHARS_MAX = 19
+# Issue 7: in one of seven runs with three leaders killed a message was there twice, unexplained;
+# the test of it is in the history (test_wishes_of_idempotent_producers_are_granted_once).
+SERVES_PARCELS = False
 
 Done = Callable[[Appended | RaftlineError], None]
 
@@ -71,6 +74,11 @@ class Wishes:
         wanted = self._wanted(led.topic, messages)
         if all(one.due_ms == NOW and one.key_hash is None for one in wanted):
             led.append(data, info, timeout_ms, done, _side(wanted))
+        elif info.producer_id != NO_PRODUCER and not SERVES_PARCELS:
+            raise InvalidArgument(
+                f"{DELAY}, {DUE} and {DEDUP} need a producer with enable.idempotence=false",
+                "a dedup key does what idempotence would; priorities are taken from all",
+            )
         elif info.producer_id != NO_PRODUCER:
             led.send_parcel(make_parcel(info, messages, wanted), timeout_ms, done)
         else:
