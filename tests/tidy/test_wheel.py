@@ -109,7 +109,7 @@ def test_a_stranger_installs_it_and_everything_works(installed: Path, servers: s
     said = run(installed, "consume", "orders", "--group", "g", server=servers)
     assert "a book" in said
     assert "identical" in run(installed, "cluster", "verify", server=servers)
-    page = urllib.request.urlopen(f"{first}/", timeout=10).read()
+    page = urllib.request.urlopen(f"{first}/status", timeout=10).read()
     assert b"<html" in page.lower()
     assert json.loads(urllib.request.urlopen(f"{first}/openapi.json", timeout=10).read())["paths"]
     assert b"raftline_ready" in urllib.request.urlopen(f"{first}/metrics", timeout=10).read()
