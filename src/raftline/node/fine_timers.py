@@ -94,8 +94,12 @@ class FineTimers:
         self._waiting = [timer for timer in live if timer.due_ns > now_ns]
         if self._waiting:
             self._arm(now_ns)
-        for timer in live:
+        for timer in sorted(live, key=_due_of):
             if timer.due_ns <= now_ns:
                 call, timer.call = timer.call, None
                 if call is not None:
                     call()
+
+
+def _due_of(timer: FineTimer) -> int:
+    return timer.due_ns
