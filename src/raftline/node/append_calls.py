@@ -24,7 +24,6 @@ from raftline.model.errors import (
     OverLimit,
     RaftlineError,
     TimedOut,
-    UnknownTopic,
 )
 from raftline.model.ids import ShardId
 from raftline.model.settings import SETTINGS
@@ -141,7 +140,7 @@ class AppendCalls:
         side: SideCar | None,
     ) -> None:
         shard = self._node.locate(topic, partition)
-        if isinstance(shard, UnknownTopic) and self._node.settings.topics.auto_create:
+        if isinstance(shard, RaftlineError) and self._first_use.may_create(topic):
             deadline = self._clock.mono_ms() + timeout_ms
 
             def created(error: RaftlineError | None) -> None:

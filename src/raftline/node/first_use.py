@@ -27,6 +27,18 @@ class FirstUse:
         self._creating: dict[str, Waiting] = {}  # by topic
         self._count = 0
 
+    def may_create(self, topic: str) -> bool:
+        """Say whether a topic that is not known here may be created, or found to be there.
+
+        A catalog from before our start is no hindrance: creating asks the one that holds.
+        """
+        node = self._node
+        return (
+            node.is_ready
+            and node.settings.topics.auto_create
+            and topic not in node.catalog_machine.topics
+        )
+
     def create(self, topic: str, timeout_ms: int, done: Created) -> None:
         """Create a topic once for all who wait for it, each no longer than it may take."""
         waiting = self._creating.get(topic)
