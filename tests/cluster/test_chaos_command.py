@@ -91,7 +91,7 @@ def test_a_cluster_that_is_there_is_loaded_and_judged_and_left_alone(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--faults", "kill,earthquake"), "no fault earthquake"),
+        (("--faults", "kill,earthquake"), "no fault 'earthquake'"),
         (("--preset", "friday"), "no preset friday"),
         (("--nodes", "2"), "--nodes"),
         (("--seconds", "0"), "--seconds"),
