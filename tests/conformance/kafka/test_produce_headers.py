@@ -121,16 +121,6 @@ def test_dedup_keys(one: Rig, make_topic: MakeTopic) -> None:
     assert [value for *_, value in sorted(kept)] == [b"a", b"b", b"c", b"b", b"d"]
 
 
-def test_delays_and_dedup_keys_of_idempotent_producers_are_refused(
-    one: Rig, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(one, headers=True)
-    for wish in ({"raftline-delay-ms": "100"}, {"raftline-dedup-key": "k"}):
-        refused = send(one, topic, [("x", wish), ("y", {})], **{"enable.idempotence": True})
-        assert len(refused) == 2, wish
-    assert not librdkafka_read_now(one, topic)
-
-
 def test_wishes_that_cannot_be_granted_are_refused(one: Rig, make_topic: MakeTopic) -> None:
     topic = make_topic(one, headers=True, delay_ms_max=10_000)
     for wish in (
