@@ -10,11 +10,11 @@ REASONS: dict[str, str] = {  # by the name of the table
         "spend 0.07 to 0.22 ms. What comes together shares that cost: see b and c."
     ),
     "window": (
-        "The client needs about 50 µs of Python for each caller that waits, pika's callbacks "
-        "40 µs, librdkafka 20 µs. Kafka without fsync waits for no disk."
+        "Kafka without fsync waits for no disk. Figures of Raftline and of NATS, RabbitMQ and "
+        "Kafka (default) are of different runs here."
     ),
     "bulk": (
-        "The servers' CPU is level with Kafka's; Raftline's client spends 3.7 µs of Python on a "
+        "The servers' CPU is level with Kafka's; Raftline's client spends 3 to 4 µs of Python on a "
         "message, librdkafka 1.3 µs of C, and the load process is what is full."
     ),
     "consume": (
