@@ -84,7 +84,7 @@ def wait_ready(caller: Caller) -> None:
 @pytest.fixture(scope="module")
 def goqueue(module_path: Path) -> Iterator[tuple[Caller, Path]]:
     """A node from GoQueue's example file with other values."""
-    home = module_path / "goqueue"
+    home = module_path
     base = free_port_base(1)
     ports = {"http": base, "grpc": base + 1000, "kafka": base + 2000, "peer": base + 3000}
     (home / "config.yaml").write_text(GOQUEUE.format(home=home, **ports))
