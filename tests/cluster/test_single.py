@@ -1,11 +1,12 @@
 """A node without others has nobody to repair it: damage is named, never served, never hidden."""
 
+import contextlib
 import time
 from pathlib import Path
 
 import pytest
 
-from raftline.chaos.rig import Rig, flip_bit
+from raftline.chaos.rig import Rig, flip_bit, wait_for
 from raftline.chaos.traffic import Caller
 from tests.cluster.conftest import MakeRig
 from tests.cluster.test_disks import SMALL
@@ -113,10 +114,14 @@ def test_a_damaged_catalog_is_named(rig: Rig) -> None:
     rig.spawn("node-1")
     caller = Caller(rig)
     rig.at_close.append(caller.close)
-    time.sleep(1)
-    health = caller.call("node-1", "GET", "/health")
-    assert health.status == 503
-    assert "catalog" in health.json()["reason"], health.body
+
+    def named() -> bool:
+        with contextlib.suppress(OSError):  # it does not listen yet
+            health = caller.call("node-1", "GET", "/health")
+            return health.status == 503 and "catalog" in health.json()["reason"]
+        return False
+
+    wait_for(named, 20, lambda: rig.log_text("node-1")[-2000:])
 
 
 def test_crashes_before_the_first_checkpoint_leave_no_copies(rig: Rig) -> None:

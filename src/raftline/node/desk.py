@@ -15,8 +15,6 @@ Invariants
         to have confirmed this leader within the last election timeout. A redelivery waits.
     D3  Every receive and every settle is answered once, within its time.
     D4  Messages are handed out in the order of the chooser; receivers are served in turn.
-    D5  The Grant of a first delivery that went out already is proposed within ``GRANT_MS``: with
-        the settles of a fast worker, in one entry, or alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +49,6 @@ if TYPE_CHECKING:
     from raftline.node.replica import Proposal, Replica
 
 ENTRY_BYTES = 1 << 20  # commands of one turn share entries up to about this size
-GRANT_MS = 2  # a Grant whose messages are out waits so long for others to go with
 FEED_BYTES = 128 << 10  # messages whose keys are read at once
 FEEDS_MAX = 4  # such reads in one go
 
@@ -95,7 +92,6 @@ class Desk:
         self._timer: Timer | None = None
         self._timer_due = 0
         self._closed = False
-        self._is_pushing = False
         self.settings: DeskSettings
         self._waiting_ready: list[tuple[str, float, Callable[[], None]]] = []
 
@@ -111,18 +107,6 @@ class Desk:
         """Take a caller's commands for the next turn's entry."""
         self._calls.append(call)
         self._replica.collected(call.weight, is_patient=True)
-
-    def _take_later(self, call: DeliverCall) -> None:
-        """Take commands that nobody waits for: they go with the next ones, or soon. D5."""
-        self._calls.append(call)
-        if not self._is_pushing:
-            self._is_pushing = True
-            self._clock.call_later(GRANT_MS, self._push)
-
-    def _push(self) -> None:
-        self._is_pushing = False
-        if self._calls and not self._closed:
-            self._replica.collected(0)
 
     def proposals(self, at_ms: int) -> "list[tuple[bytes, Proposal]]":
         """Return what was collected, as entries of bounded size."""
@@ -374,7 +358,7 @@ class Desk:
         if is_again:
             self.collect([command], receiver.give_up, receiver.timeout_ms, granted)
         else:
-            self._take_later(DeliverCall([command], NEVER, 0, granted))
+            self.collect([command], NEVER, 0, granted)
             reply(spans)
 
     # ------------------------------------------------------------------ time

@@ -220,7 +220,7 @@ def test_what_is_refused_says_so(one: Rig, wire: Wire, make_topic: MakeTopic) ->
         (good + good, 87),
         (good[:50], 2),
         (b"", 2),
-        (seal_batch([(None, b"x" * (9 << 20), [], 0)]), 10),
+        (seal_batch([(None, b"x" * (13 << 20), [], 0)]), 10),
     ]
     for version in (3, 7, 8, 9, 12):
         for data, code in cases:

@@ -228,7 +228,7 @@ def test_a_message_that_is_too_large_is_refused(one: Rig, make_topic: MakeTopic)
     topic = make_topic(one)
     settings = {"message.max.bytes": 20_000_000}
     with pytest.raises(AssertionError, match="too large"):
-        librdkafka_produce(kafka_of(one), topic, [(None, b"x" * 9_000_000, [])], **settings)
+        librdkafka_produce(kafka_of(one), topic, [(None, b"x" * 13_000_000, [])], **settings)
 
 
 def test_seek_by_time_is_exact(one: Rig, make_topic: MakeTopic) -> None:

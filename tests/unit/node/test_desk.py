@@ -10,16 +10,12 @@ from raftline.machines.delivery.commands import (
     NACK,
     REJECT,
     START_NEXT,
-    Grant,
-    Settle,
-    decode_deliver,
 )
-from raftline.machines.delivery.rows import LEASED, TIME
+from raftline.machines.delivery.rows import TIME
 from raftline.model.batch import check_batch
 from raftline.model.calls import Received, Settled
 from raftline.model.errors import RaftlineError, TooLarge
 from raftline.model.records import seal_batch
-from raftline.node.desk import GRANT_MS
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, host, lead, node, replica, stall_segments
 from tests.unit.node.work import (
@@ -94,38 +90,6 @@ def test_nothing_is_handed_out_twice_while_grants_are_on_their_way(sim: SimClust
     assert seen == list(range(1, 9))
     group = host(sim, leader, TOPIC).machine.delivery.groups[GROUP]
     assert group.counts[1] == 1  # the machine knows of the first alone
-
-
-def test_the_grant_of_what_went_out_travels_with_a_fast_workers_settle(sim: SimCluster) -> None:
-    """D5: one entry for both, in their order."""
-    leader, _ = lead(sim, TOPIC)
-    fill(sim, 4)
-    receive(sim, via=leader, count=1)
-    sim.advance("100ms")
-    before = replica(sim, leader, TOPIC).raft.last_index
-    got = receive(sim, via=leader, count=2)
-    assert replica(sim, leader, TOPIC).raft.last_index == before
-    assert settle(sim, got, ACK, via=leader) == []
-    (entry,) = replica(sim, leader, TOPIC).log.entries(before + 1, before + 2, 1 << 20)
-    assert [type(command) for command in decode_deliver(entry.data).commands] == [Grant, Settle]
-    assert replica(sim, leader, TOPIC).raft.last_index == before + 1
-
-
-def test_the_grant_of_what_went_out_goes_alone_after_a_moment(sim: SimCluster) -> None:
-    """D5: nobody settles."""
-    leader, _ = lead(sim, TOPIC)
-    fill(sim, 4)
-    receive(sim, via=leader, count=1)
-    sim.advance("100ms")
-    group = host(sim, leader, TOPIC).machine.delivery.groups[GROUP]
-    before = replica(sim, leader, TOPIC).raft.last_index
-    assert offsets(receive(sim, via=leader, count=2)) == [1, 2]
-    assert offsets(receive(sim, via=leader, count=1)) == [3]
-    sim.advance(f"{GRANT_MS}ms")
-    sim.advance("0.1ms")
-    assert replica(sim, leader, TOPIC).raft.last_index == before + 1
-    sim.advance("100ms")
-    assert group.counts[LEASED] == 4
 
 
 def test_a_redelivery_waits_until_it_is_committed(sim: SimCluster) -> None:
