@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING
 
 from raftline.config.new_topics import new_topic_settings
 from raftline.machines.delivery.commands import START_FIRST, Settle
-from raftline.machines.partition.side_car import (
-    SideCar,
-)
-from raftline.model.batch import BatchInfo
 from raftline.model.calls import (
     CatalogView,
     ClusterStatus,
-    Looked,
     NewWaiting,
     NodesView,
     Received,
@@ -40,13 +35,13 @@ from raftline.model.overview import Overview
 from raftline.model.partitioner import partition_of
 from raftline.model.settings import Value, effective
 from raftline.node.append_calls import AppendCalls
-from raftline.node.appends import Append, AppendDone
+from raftline.node.appends import Append
 from raftline.node.counter import always
 from raftline.node.desks import Receive
 from raftline.node.group_calls import GroupRequest
 from raftline.node.led import LedPartition
 from raftline.node.partition import PartitionHost
-from raftline.node.read_calls import ReadCalls, ReadDone
+from raftline.node.read_calls import ReadCalls
 from raftline.node.replica import Replica
 from raftline.telemetry.metrics import Board
 
@@ -83,6 +78,9 @@ class NodeCalls:
         self._uuids_version = -1
         self.appends = AppendCalls(node, self._local)
         self._reads = ReadCalls(node, self._local)
+        self.append = self.appends.append
+        self.read = self._reads.read
+        self.look_up_time = self._reads.look_up_time
 
     def serve(self) -> None:
         """Answer other nodes' questions."""
@@ -95,19 +93,6 @@ class NodeCalls:
             self._local.pop((topic, partition), None)
         else:
             self._local[(topic, partition)] = Place(self, topic, partition, replica)
-
-    def append(
-        self,
-        topic: str,
-        partition: int,
-        batch: bytes,
-        info: BatchInfo,
-        timeout_ms: int,
-        done: AppendDone,
-        side: SideCar | None = None,
-    ) -> None:
-        """Store one sealed batch. Creates the topic at first use where settings allow it."""
-        self.appends.append(topic, partition, batch, info, timeout_ms, done, side)
 
     def led_partition(self, topic: str, partition: int) -> LedPartition | RaftlineError:
         """Return a partition that is led here, else where to go (``NotLeader``)."""
@@ -175,43 +160,6 @@ class NodeCalls:
                 chosen.append(partition_of(partitioner, key, count))
         self._round_robin[topic] = turn
         return chosen
-
-    def read(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        bytes_max: int,
-        wait_ms: int,
-        timeout_ms: int,
-        done: ReadDone,
-        *,
-        linearizable: bool = False,
-        any_replica: bool = False,
-    ) -> None:
-        """Read whole committed batches that hold ``offset`` and on; wait for more if at the end."""
-        self._reads.read(
-            topic,
-            partition,
-            offset,
-            bytes_max,
-            wait_ms,
-            timeout_ms,
-            done,
-            linearizable=linearizable,
-            any_replica=any_replica,
-        )
-
-    def look_up_time(
-        self,
-        topic: str,
-        partition: int,
-        time_ms: int,
-        timeout_ms: int,
-        done: Callable[[Looked | RaftlineError], None],
-    ) -> None:
-        """Find the first message with a timestamp at or after ``time_ms``."""
-        self._reads.look_up_time(topic, partition, time_ms, timeout_ms, done)
 
     def led_log(self, shard: int) -> Replica | RaftlineError:
         """Return our replica of a partition if it leads, else a refusal."""
