@@ -86,6 +86,7 @@ class Desk:
         self.term = replica.raft.term  # in which we lead
         self._calls: list[DeliverCall] = []
         self._counters: dict[str, Counter] = {}
+        self._parked: dict[str, Counter] = {}  # those at which somebody waits, and perhaps more
         self._sequence = 0
         self._confirmed_mono = -NEVER
         self._confirming = False
@@ -152,8 +153,8 @@ class Desk:
             elif isinstance(command, Reset | DropGroup) and command.group in self._counters:
                 self._counters[command.group].restart()
         delivery = self._host.machine.delivery
-        for name, group in delivery.groups.items():
-            if group.freed and (counter := self._counters.get(name)) is not None:
+        for group in delivery.moved():
+            if group.freed and (counter := self._counters.get(group.name)) is not None:
                 counter.freed(group)
         for name, start, end in delivery.take_returned():
             counter = self._counters.get(name)
@@ -162,9 +163,10 @@ class Desk:
 
     def after_apply(self) -> None:
         """A run of entries was applied: serve who waits, look at the time."""
-        for counter in list(self._counters.values()):
-            if counter.parked:
-                self._serve_parked(counter)
+        for name, counter in list(self._parked.items()):
+            self._serve_parked(counter)
+            if not counter.parked:
+                self._parked.pop(name, None)
         if self._waiting_ready:
             self._tell_ready()
         self.arm()
@@ -177,6 +179,7 @@ class Desk:
         counter.parked.append(receiver)
         self._serve_parked(counter)
         if counter.parked:
+            self._parked[receiver.group] = counter
             self._host.watch()
 
     def parked(self, name: str) -> int:
@@ -403,14 +406,16 @@ class Desk:
 
     def expire(self, now_ms: float) -> bool:
         """Answer overdue receivers (empty) and commands never proposed; say if anybody waits."""
-        for counter in list(self._counters.values()):
+        for name, counter in list(self._parked.items()):
             self._answer_overdue(counter, now_ms)
+            if not counter.parked:
+                self._parked.pop(name, None)
         late = [row for row in self._waiting_ready if row[1] <= now_ms]
         if late:
             self._waiting_ready = [row for row in self._waiting_ready if row[1] > now_ms]
             for _, _, call in late:
                 call()
-        return bool(self._waiting_ready) or any(c.parked for c in self._counters.values())
+        return bool(self._waiting_ready or self._parked)
 
     def _answer_overdue(self, counter: Counter, now_ms: float) -> None:
         """Tell those whose time is up that there is nothing; or, if nobody could look, that. D3."""
@@ -432,7 +437,7 @@ class Desk:
         if self._timer is not None:
             self._timer.cancel()
         calls, self._calls = self._calls, []
-        counters, self._counters = self._counters, {}
+        counters, self._counters, self._parked = self._counters, {}, {}
         waiting, self._waiting_ready = self._waiting_ready, []
         for call in calls:
             call.answer(refusal)

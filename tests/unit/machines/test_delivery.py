@@ -23,6 +23,7 @@ from raftline.machines.delivery.commands import (
     Revive,
     Settle,
 )
+from raftline.machines.delivery.group import WorkGroup
 from raftline.machines.delivery.machine import DeliveryMachine
 from raftline.machines.delivery.outcomes import Done, Granted, Opened, SettledRanges
 from raftline.machines.delivery.retries import backoff_ms
@@ -216,6 +217,25 @@ def test_what_became_ready_is_told_once():
     shard.settle(NACK, 2, 3)
     shard.do()  # nobody asked: it is forgotten with the next entry
     assert shard.machine.take_returned() == []
+
+
+def test_an_entry_looks_only_at_the_groups_it_concerns(monkeypatch):
+    shard = Shard()
+    names = [f"g{number}" for number in range(300)]
+    shard.do(*(OpenGroup(name, Policy(), START_FIRST) for name in names))
+    shard.do(*(Grant(name, 1, "w", 5000, [0, 4, 1, 0]) for name in names))
+    looked: list[str] = []
+    look = WorkGroup.due_ms_least
+    monkeypatch.setattr(WorkGroup, "due_ms_least", lambda g: looked.append(g.name) or look(g))
+    machine = shard.machine
+    entry = Deliver(shard.at_ms, [Settle("g7", ACK, 1, 1, 1, 0, [0, 1])])
+    machine.apply(1, 2, entry, 0, END)
+    assert [group.name for group in machine.moved()] == ["g7"]
+    assert (machine.take_returned(), machine.is_due_before(4000)) == ([], False)
+    assert machine.next_due_ms() == 5000
+    assert set(looked) == {"g7"}
+    machine.apply(1, 3, Deliver(5000, []), 0, END)
+    assert len(machine.take_returned()) == 300
 
 
 def test_trim_ends_leases_and_forgets():

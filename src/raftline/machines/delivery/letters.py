@@ -6,6 +6,8 @@ place. ``revive`` makes it ready again, one generation later and counted anew; `
 it for good.
 """
 
+from collections.abc import Callable
+
 from raftline.machines.delivery.commands import Forget, Revive
 from raftline.machines.delivery.group import Piece, WorkGroup
 from raftline.machines.delivery.outbox import Outbox
@@ -24,11 +26,11 @@ from raftline.model.intervals import IntervalSet
 from raftline.model.limits import SETTLE_ROWS_MAX
 
 
-def bury(groups: dict[str, WorkGroup], outbox: Outbox, number: int) -> int:
+def bury(find: Callable[[str], WorkGroup | None], outbox: Outbox, number: int) -> int:
     """The dead-letter topic has everything up to ``number``; return how many messages died."""
     count = 0
     for dying in outbox.bury(number):
-        group = groups.get(dying.group)
+        group = find(dying.group)
         if group is None:
             continue
         for piece in list(group.pieces(dying.start, dying.end)):

@@ -2,7 +2,7 @@
 
 State
     The groups (group.py), the outbox (outbox.py), log time, and the generation at which the next
-    new group begins.
+    new group begins. Derived: the agenda (agenda.py), so that only groups concerned are looked at.
 
 Commands
     All of commands.py. Every entry first lets time pass: leases and backoffs that are due end.
@@ -18,9 +18,10 @@ Bounds: ``EXPIRE_ROWS_MAX`` rows end per entry (``next_due_ms`` is then still du
 at ``SETTLE_ROWS_MAX`` rows. Numbers out of range are refused, texts cut.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import assert_never
 
+from raftline.machines.delivery.agenda import Agenda
 from raftline.machines.delivery.commands import (
     START_FIRST,
     START_NEXT,
@@ -82,29 +83,39 @@ _INT64_MAX = (1 << 63) - 1
 class DeliveryMachine:
     """All work groups of one partition."""
 
-    __slots__ = ("at_ms", "generation_next", "groups", "outbox")
+    __slots__ = ("_agenda", "at_ms", "generation_next", "groups", "outbox")
 
     def __init__(self) -> None:
         self.at_ms = 0
         self.generation_next = 0  # of the next new group. D4
         self.groups: dict[str, WorkGroup] = {}
         self.outbox = Outbox()
+        self._agenda = Agenda()
 
     def apply(
         self, term: int, index: int, entry: Deliver, log_start: int, next_offset: int
     ) -> list[Outcome]:
         """Let time pass, then apply the commands of one committed entry. D1."""
         assert 0 < term <= TERM_MAX, (term, index)
-        for group in self.groups.values():
+        moved = self._agenda.moved
+        for group in moved.values():
             group.returned.clear()
             group.freed.clear()
+        moved.clear()
         self._advance(entry.at_ms)
-        return [self._apply(term, c, log_start, next_offset) for c in entry.commands]
+        outcomes = [self._apply(term, c, log_start, next_offset) for c in entry.commands]
+        for group in moved.values():
+            self._agenda.note(group)
+        return outcomes
+
+    def moved(self) -> Iterable[WorkGroup]:
+        """Return the groups that the last entry moved."""
+        return self._agenda.moved.values()
 
     def take_returned(self) -> list[tuple[str, int, int]]:
         """Return the ranges that the last entry made ready to be delivered again, once."""
         found: list[tuple[str, int, int]] = []
-        for name, group in self.groups.items():
+        for name, group in self._agenda.moved.items():
             found += [(name, start, end) for start, end in group.returned]
             group.returned.clear()
         return found
@@ -112,15 +123,17 @@ class DeliveryMachine:
     def take_freed(self) -> list[tuple[str, int]]:
         """Return the keys that no message holds any more since the last entry, once."""
         found: list[tuple[str, int]] = []
-        for name, group in self.groups.items():
+        for name, group in self._agenda.moved.items():
             found += [(name, key) for key in group.freed if key not in group.keys]
             group.freed.clear()
         return found
 
     def trim(self, log_start: int) -> None:
         """Messages below ``log_start`` are gone; so is what was known of them."""
-        for group in self.groups.values():
+        for name, group in self.groups.items():
             group.trim(log_start)
+            if group.freed:
+                self._agenda.moved[name] = group
 
     def pin(self) -> int | None:
         """Return the lowest offset that retention must keep: the dead-letter topic lacks it."""
@@ -128,16 +141,21 @@ class DeliveryMachine:
 
     def next_due_ms(self) -> int | None:
         """Return when the next lease or backoff ends; not after ``at_ms``: some are overdue."""
-        due = [group.next_due_ms() for group in self.groups.values()]
-        return min((time_ms for time_ms in due if time_ms is not None), default=None)
+        agenda = self._agenda
+        while (first := agenda.first()) is not None:
+            time_ms, name = first
+            group = self.groups.get(name)
+            if group is not None and group.next_due_ms() == time_ms:
+                return time_ms
+            agenda.forget(name)
+            if group is not None:
+                agenda.note(group)
+        return None
 
     def is_due_before(self, time_ms: int) -> bool:
         """Say whether a lease or a backoff may end before ``time_ms``: a quick look."""
-        for group in self.groups.values():
-            due = group.due_ms_least()
-            if due is not None and due < time_ms:
-                return True
-        return False
+        first = self._agenda.first()
+        return first is not None and first[0] < time_ms
 
     def freeze(self) -> Callable[[], bytes]:
         """Return what writes the state as it is now. It may be called in a lane."""
@@ -155,15 +173,18 @@ class DeliveryMachine:
         Raises:
             NewerFormat: the snapshot is of a newer build.
         """
-        self.outbox = Outbox()
+        self.outbox, self._agenda = Outbox(), Agenda()
         if not data:
             self.at_ms, self.generation_next, self.groups = 0, 0, {}
             return
         self.at_ms, self.generation_next, self.groups = restore_delivery(data, self.outbox)
+        for group in self.groups.values():
+            self._agenda.note(group)
 
     def check(self, log_start: int = 0, next_offset: int = OFFSET_MAX) -> None:
         """Raise if an invariant is broken."""
         self.outbox.check()
+        self._agenda.check(self.groups)
         owed = {
             (dying.group, offset, dying.generation)
             for dying in self.outbox.after(0)
@@ -179,18 +200,31 @@ class DeliveryMachine:
 
     def _advance(self, at_ms: int) -> None:
         self.at_ms = max(self.at_ms, min(at_ms, TIME_MS_MAX))  # D2
+        due = self._agenda.take_due(self.at_ms)
+        if len(due) > 1:  # in the order of the groups: what is left over must not hang on notes
+            wanted = set(due)
+            due = [name for name in self.groups if name in wanted]
         left = EXPIRE_ROWS_MAX
-        for group in self.groups.values():
-            left -= expire(group, self.outbox, self.at_ms, left)
+        for name in due:
+            group = self._moving(name)
+            if group is not None:
+                left -= expire(group, self.outbox, self.at_ms, left)
+
+    def _moving(self, name: str) -> WorkGroup | None:
+        """Return a group that this entry is about to move."""
+        group = self.groups.get(name)
+        if group is not None:
+            self._agenda.moved[name] = group
+        return group
 
     def _apply(self, term: int, command: Command, log_start: int, next_offset: int) -> Outcome:
         if isinstance(command, Settle):  # nearly all are
             return self._settle(command, next_offset)
         if isinstance(command, Buried):
-            return Done(bury(self.groups, self.outbox, command.number))
+            return Done(bury(self._moving, self.outbox, command.number))
         if isinstance(command, OpenGroup):
             return self._open(command, log_start, next_offset)
-        group = self.groups.get(command.group)
+        group = self._moving(command.group)
         if group is None:
             return refused(UnknownGroup(command.group[:GROUP_NAME_CHARS_MAX]))
         match command:
@@ -211,13 +245,15 @@ class DeliveryMachine:
                 return self._query(term, group, command, next_offset)
             case DropGroup():
                 del self.groups[group.name]
+                del self._agenda.moved[group.name]
+                self._agenda.forget(group.name)
                 self.generation_next = max(self.generation_next, group.generation_max + 1)  # D4
                 return Done(group.lag(next_offset))
             case _:
                 assert_never(command)
 
     def _settle(self, command: Settle, next_offset: int) -> Outcome:
-        group = self.groups.get(command.group)
+        group = self._moving(command.group)
         if group is None:
             return refused(UnknownGroup(command.group[:GROUP_NAME_CHARS_MAX]))
         if not 0 <= command.verb < len(VERBS) or len(command.ranges) % 2:
