@@ -44,6 +44,7 @@ class Figure(msgspec.Struct, kw_only=True):
     goal: Goal | None = None
     note: str = ""
     on_disk: bool = False  # a slow disk alone can make it miss its goal
+    loop_ns: float = 0.0  # a step of a plain loop, measured beside it: how fast the machine was
 
     def verdict(self, sync_ms: float) -> str:
         """Return "met", "missed", or why a goal cannot be judged; empty without a goal."""

@@ -29,7 +29,7 @@ from bench import (
     standing,
 )
 from bench.figures import Figure, Report
-from bench.machine import describe, measure_sync
+from bench.machine import describe, measure_echo, measure_loop, measure_sync
 from bench.report import page, table
 
 ROOT = Path(__file__).parent.parent
@@ -87,12 +87,20 @@ def measure(work: Path, names: list[str], *, quick: bool) -> Report:
     command = f"python -m bench.run{' --quick' * quick}"
     machine = describe(work)
     sync = [measure_sync(work, 0.2 if quick else 2.0)]
+    echo_ms = measure_echo(0.2 if quick else 1.0)
+    loops: list[float] = []
     report = Report(
         machine=machine, command=command, sync_p50_ms=0, sync_p99_ms=0, figures=[], quick=quick
     )
     for name in names:
         started = time.perf_counter()
-        report.figures += SCENARIOS[name](work, quick=quick)
+        loop_ns = measure_loop()
+        figures = SCENARIOS[name](work, quick=quick)
+        loop_ns = (loop_ns + measure_loop()) / 2
+        for figure in figures:
+            figure.loop_ns = loop_ns
+        loops.append(loop_ns)
+        report.figures += figures
         print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
     sync.append(measure_sync(work, 0.2 if quick else 2.0))
     report.sync_p50_ms = max(one.p50_ms for one in sync)
@@ -100,8 +108,11 @@ def measure(work: Path, names: list[str], *, quick: bool) -> Report:
     report.seconds = time.perf_counter() - begun
     report.load_after = " ".join(f"{value:.2f}" for value in os.getloadavg())
     report.figures = [
-        Figure(section="disk", name="fdatasync of 512 B: p50", value=report.sync_p50_ms, unit="ms"),
-        Figure(section="disk", name="fdatasync of 512 B: p99", value=report.sync_p99_ms, unit="ms"),
+        Figure(section="bare", name="fdatasync of 512 B: p50", value=report.sync_p50_ms, unit="ms"),
+        Figure(section="bare", name="fdatasync of 512 B: p99", value=report.sync_p99_ms, unit="ms"),
+        Figure(section="bare", name="100 B to a process and back: p50", value=echo_ms, unit="ms"),
+        Figure(section="bare", name="step of a plain loop: least", value=min(loops), unit="ns"),
+        Figure(section="bare", name="step of a plain loop: most", value=max(loops), unit="ns"),
         *report.figures,
     ]
     shutil.rmtree(work, ignore_errors=True)

@@ -20,7 +20,7 @@ from bench.report import page
 
 ROOT = Path(__file__).parents[2]
 SECTIONS = (
-    "disk",
+    "bare",
     "1 node, 1 x 100 B",
     "3 nodes, 1 x 100 B",
     "3 nodes, 1 x 16 KiB",
