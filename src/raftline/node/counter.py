@@ -14,6 +14,7 @@ import msgspec
 from raftline.machines.delivery.commands import Policy
 from raftline.machines.delivery.ordered import Ordered
 from raftline.machines.delivery.outcomes import Leased, Outcome
+from raftline.machines.delivery.rows import READY
 from raftline.machines.delivery.selection import Chooser
 from raftline.model.calls import Received
 from raftline.model.errors import RaftlineError
@@ -80,6 +81,24 @@ class Receiver:
         self.done = done
         self.ordered = ordered
         self.chosen_mono = 0.0  # when its messages were
+
+
+class Watcher:
+    """Somebody who wants to hear, once, that one of some partitions may have something."""
+
+    __slots__ = ("_call", "deadline", "group", "is_told")
+
+    def __init__(self, group: str, deadline: float, call: Callable[[], None]) -> None:
+        self.group = group
+        self.deadline = deadline  # then it is told in any case
+        self.is_told = False
+        self._call = call
+
+    def tell(self) -> None:
+        """Call, unless another partition already did."""
+        if not self.is_told:
+            self.is_told = True
+            self._call()
 
 
 class Counter:
@@ -151,6 +170,11 @@ class Counter:
         hashes = [key_hash(message.key, lane_of(message.offset)) for message in messages]
         if messages:
             self._ordered.feed(group, messages[0].offset, hashes)
+
+    @staticmethod
+    def is_idle(group: "WorkGroup", host: "PartitionHost") -> bool:
+        """Say whether surely nothing waits: all is settled, leased, resting or dead."""
+        return not group.counts[READY] and group.fresh(host.log.log_end) <= 0
 
     def waiting_lane(self, group: "WorkGroup", host: "PartitionHost", at_ms: int) -> int | None:
         """Return the highest lane with something to deliver."""

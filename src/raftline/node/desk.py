@@ -17,7 +17,7 @@ Invariants
     D4  Messages are handed out in the order of the chooser; receivers are served in turn.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from raftline.machines.delivery.commands import (
@@ -38,7 +38,7 @@ from raftline.machines.machine import Refused
 from raftline.model.calls import ReadReply, Received
 from raftline.model.errors import NoLeader, NotLeader, RaftlineError
 from raftline.model.limits import DELIVER_COMMANDS_MAX
-from raftline.node.counter import Counter, Receiver
+from raftline.node.counter import Counter, Receiver, Watcher
 from raftline.node.deliver_proposal import NEVER, DeliverCall, DeliverDone, DeliverProposal
 from raftline.node.desk_reading import Reading
 from raftline.node.query_leases import QueryReceiver, serve_query
@@ -94,7 +94,7 @@ class Desk:
         self._timer_due = 0
         self._closed = False
         self.settings: DeskSettings
-        self._waiting_ready: list[tuple[str, float, Callable[[], None]]] = []
+        self._watchers: list[Watcher] = []  # some may have been told by another partition
 
     # ------------------------------------------------------------------ commands
 
@@ -167,8 +167,8 @@ class Desk:
             self._serve_parked(counter)
             if not counter.parked:
                 self._parked.pop(name, None)
-        if self._waiting_ready:
-            self._tell_ready()
+        if self._watchers:
+            self._tell_watchers()
         self.arm()
 
     # ------------------------------------------------------------------ receiving
@@ -202,15 +202,17 @@ class Desk:
         """Return the highest lane with something for a group; None if there is nothing."""
         machine = self._host.machine
         group = machine.delivery.groups.get(name)
+        if group is not None and Counter.is_idle(group, self._host):
+            return None
         at_ms = self._replica.time.stamp()
         if group is None:  # as if it began here with the first message
             group = WorkGroup(name, self.settings.policy, machine.log_start, 0)
             return Counter(name, self.settings).waiting_lane(group, self._host, at_ms)
         return self._counter(name).waiting_lane(group, self._host, at_ms)
 
-    def when_ready(self, name: str, deadline: float, call: Callable[[], None]) -> None:
-        """Call once a group may have something here, at the latest at ``deadline``."""
-        self._waiting_ready.append((name, deadline, call))
+    def watch(self, watcher: Watcher) -> None:
+        """Tell somebody once a group may have something here, or when his time is up."""
+        self._watchers.append(watcher)
         self._host.watch()
 
     def _counter(self, name: str) -> Counter:
@@ -393,16 +395,18 @@ class Desk:
 
     # ------------------------------------------------------------------ ends
 
-    def _tell_ready(self) -> None:
-        """Wake who waits in turn, until nothing is left for its group."""
-        waiting, self._waiting_ready = self._waiting_ready, []
+    def _tell_watchers(self) -> None:
+        """Tell who watches in turn, until nothing is left for its group."""
+        watchers, self._watchers = self._watchers, []
         empty: dict[str, None] = {}
-        for name, deadline, call in waiting:
-            if name not in empty and self.waiting_lane(name) is not None:
-                call()
+        for watcher in watchers:
+            if watcher.is_told:
+                continue
+            if watcher.group not in empty and self.waiting_lane(watcher.group) is not None:
+                watcher.tell()
             else:
-                empty[name] = None
-                self._waiting_ready.append((name, deadline, call))
+                empty[watcher.group] = None
+                self._watchers.append(watcher)
 
     def expire(self, now_ms: float) -> bool:
         """Answer overdue receivers (empty) and commands never proposed; say if anybody waits."""
@@ -410,12 +414,11 @@ class Desk:
             self._answer_overdue(counter, now_ms)
             if not counter.parked:
                 self._parked.pop(name, None)
-        late = [row for row in self._waiting_ready if row[1] <= now_ms]
-        if late:
-            self._waiting_ready = [row for row in self._waiting_ready if row[1] > now_ms]
-            for _, _, call in late:
-                call()
-        return bool(self._waiting_ready or self._parked)
+        late = [watcher for watcher in self._watchers if watcher.deadline <= now_ms]
+        self._watchers = [w for w in self._watchers if w.deadline > now_ms and not w.is_told]
+        for watcher in late:
+            watcher.tell()
+        return bool(self._watchers or self._parked)
 
     def _answer_overdue(self, counter: Counter, now_ms: float) -> None:
         """Tell those whose time is up that there is nothing; or, if nobody could look, that. D3."""
@@ -438,14 +441,14 @@ class Desk:
             self._timer.cancel()
         calls, self._calls = self._calls, []
         counters, self._counters, self._parked = self._counters, {}, {}
-        waiting, self._waiting_ready = self._waiting_ready, []
+        watchers, self._watchers = self._watchers, []
         for call in calls:
             call.answer(refusal)
         for counter in counters.values():
             for receiver in counter.take_all():
                 receiver.done(refusal)
-        for _, _, call in waiting:
-            call()
+        for watcher in watchers:
+            watcher.tell()
 
     def _refusal(self) -> RaftlineError:
         return NotLeader(self._host.name, self._replica.leader_node)

@@ -29,7 +29,7 @@ from raftline.model.limits import (
 )
 from raftline.model.names import is_dead_letter_topic
 from raftline.model.settings import effective
-from raftline.node.counter import Receiver, always
+from raftline.node.counter import Receiver, Watcher, always
 from raftline.node.deliver_proposal import DeliverCall, weigh
 from raftline.node.desk import Desk, DeskSettings
 from raftline.node.partition import PartitionHost
@@ -456,14 +456,14 @@ class Desks:
     def when_ready_here(
         self, shards: Sequence[int], group: str, wait_ms: int, call: Callable[[], None]
     ) -> bool:
-        """Have ``call`` called when one of ``shards`` led here has something; False: none is."""
-        deadline = self._node.clock.mono_ms() + wait_ms
+        """Call once one of ``shards`` led here has something, or time is up; False: none is."""
+        watcher = Watcher(group, self._node.clock.mono_ms() + wait_ms, call)
         is_any = False
         for shard in shards:
             replica = self._node.shards.get(shard)
             if replica is not None and replica.is_leader:
                 is_any = True
-                self.of(replica).when_ready(group, deadline, call)
+                self.of(replica).watch(watcher)
         return is_any
 
     def _on_ready(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
@@ -472,13 +472,9 @@ class Desks:
         if found or ask.wait_ms <= 0:
             reply(_pack(found))
             return
-        answered = False
 
         def changed() -> None:
-            nonlocal answered
-            if not answered:
-                answered = True
-                reply(_pack(self.ready_here(ask.shards, ask.group)))
+            reply(_pack(self.ready_here(ask.shards, ask.group)))
 
         wait_ms = min(ask.wait_ms, timeout_ms)
         if not self.when_ready_here(ask.shards, ask.group, wait_ms, changed):

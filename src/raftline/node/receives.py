@@ -69,7 +69,7 @@ class SpreadReceive:
         self._round += 1
         questions = self._by_node()
         if list(questions) == [self._node.id] or not questions:
-            self._look_here(wait_ms)
+            self._look_here()
             return
         gather = _Gather(self, self._round, len(questions), is_waiting=wait_ms > 0)
         for node, shards in questions.items():
@@ -87,29 +87,30 @@ class SpreadReceive:
                 found.setdefault(node, []).append(shard)
         return found
 
-    def _look_here(self, wait_ms: int) -> None:
+    def _look_here(self) -> None:
+        """All is led here: what one look does not find is waited for at once."""
         found = self._desks.ready_here(self._shards, self._ask.group)
-        if found or wait_ms <= 0:
-            is_blind = not self._desks.leads_any(self._shards)
+        is_blind = not self._desks.leads_any(self._shards)
+        wait_ms = self._slice_ms()
+        if found or is_blind or wait_ms <= 0:
             self.looked(self._round, found, is_waiting=False, is_blind=is_blind)
-            return
-        gather = _Gather(self, self._round, 1, is_waiting=True)
-        self._ask_here(self._shards, wait_ms, gather)
+        else:
+            gather = _Gather(self, self._round, 1, is_waiting=True)
+            self._await_here(self._shards, wait_ms, gather)
 
     def _ask_here(self, shards: list[int], wait_ms: int, gather: "_Gather") -> None:
-        group, is_told = self._ask.group, False
-
-        def changed() -> None:
-            nonlocal is_told
-            if not is_told:  # each of the partitions tells
-                is_told = True
-                found = self._desks.ready_here(shards, group)
-                gather.found(found, is_blind=not self._desks.leads_any(shards))
-
-        found = self._desks.ready_here(shards, group)
+        found = self._desks.ready_here(shards, self._ask.group)
         if found or wait_ms <= 0:
             gather.found(found, is_blind=not self._desks.leads_any(shards))
-        elif not self._desks.when_ready_here(shards, group, wait_ms, changed):
+        else:
+            self._await_here(shards, wait_ms, gather)
+
+    def _await_here(self, shards: list[int], wait_ms: int, gather: "_Gather") -> None:
+        def changed() -> None:
+            found = self._desks.ready_here(shards, self._ask.group)
+            gather.found(found, is_blind=not self._desks.leads_any(shards))
+
+        if not self._desks.when_ready_here(shards, self._ask.group, wait_ms, changed):
             self._node.clock.call_later(PAUSE_MS, changed)
 
     def looked(self, number: int, found: "Ready", *, is_waiting: bool, is_blind: bool) -> None:
@@ -141,8 +142,12 @@ class SpreadReceive:
             self._wait()
 
     def _wait(self) -> None:
-        left = int(self._deadline - self._node.clock.mono_ms()) + 1
-        self._look(max(0, min(left, WAIT_SLICE_MS)))
+        self._look(self._slice_ms())
+
+    def _slice_ms(self) -> int:
+        """Return how long to wait before asking anew."""
+        left = self._deadline - self._node.clock.mono_ms()
+        return min(int(left) + 1, WAIT_SLICE_MS) if left > 0 else 0
 
     def _take(self, shards: list[int]) -> None:
         """Ask the best partition; if others were faster there, the next one. W1."""

@@ -3,6 +3,7 @@
 import pytest
 
 from raftline.machines.delivery.commands import START_NEXT
+from raftline.machines.delivery.selection import Chooser
 from raftline.machines.partition.side_car import SideCar
 from raftline.model.batch import check_batch
 from raftline.model.calls import Appended, Received
@@ -215,3 +216,28 @@ def test_a_message_wakes_one_of_those_who_wait_on_its_node(sim: SimCluster) -> N
         sim.append(TOPIC, [b"%d" % at], 2, via=via)
     sim.run_until(lambda: len(heard) == 50, "2s")
     assert sorted(o for answer in heard for o in offsets(answer)) == list(range(50))
+
+
+def test_what_waits_is_looked_for_where_something_may_be_and_nowhere_else(monkeypatch) -> None:
+    """A message costs its receiver a look or two, however many partitions and receives there are."""
+    looks = 0
+    look = Chooser.waiting_lane
+
+    def counted(*arguments):
+        nonlocal looks
+        looks += 1
+        return look(*arguments)
+
+    with cluster(nodes=1, seed=21) as sim:
+        sim.create_topic(TOPIC, partitions=PARTITIONS)
+        sim.run_until(lambda: len(leaders(sim)) == PARTITIONS)
+        for number in range(4 * PARTITIONS):
+            if number == PARTITIONS:  # every partition knows the group
+                monkeypatch.setattr(Chooser, "waiting_lane", counted)
+            got: list[Answer] = []
+            ask(sim, got.append, partition=-1, wait_ms=1_000)
+            send(sim, number % PARTITIONS, b"one")
+            sim.run_until(lambda got=got: bool(got))
+            assert isinstance(got[0], Received)
+            settle(sim, got[0])
+    assert 0 < looks <= 3 * 3 * PARTITIONS
