@@ -219,7 +219,7 @@ def test_a_message_wakes_one_of_those_who_wait_on_its_node(sim: SimCluster) -> N
 
 
 def test_what_waits_is_looked_for_where_something_may_be_and_nowhere_else(monkeypatch) -> None:
-    """A message costs its receiver a look or two, however many partitions and receives there are."""
+    """A message costs its receiver a look or two, however many partitions there are."""
     looks = 0
     look = Chooser.waiting_lane
 
