@@ -210,6 +210,17 @@ class Replica:
 
     # ------------------------------------------------------------------ inputs
 
+    @property
+    def is_about_to_stand(self) -> bool:
+        """Say whether the next tick makes it a candidate that others may vote against."""
+        raft = self.raft
+        return (
+            raft.election_elapsed + 1 >= raft.election_timeout_ticks
+            and not self.quiet
+            and not self.is_leader
+            and len(self.conf.voters) > 1
+        )
+
     def tick(self) -> None:
         """Let one tick pass, unless the shard is quiet."""
         if not self.quiet:

@@ -8,6 +8,8 @@ Rules
     V2  Below the floor of free space appends are refused and leaderships handed over; the rest
         goes on.
     V3  What is done for each shard is done for the busy ones at once and for quiet ones in turn.
+    V4  Nodes tick at the same instants. A tick that lets a replica stand for election comes a
+        random while later, or those who miss the same leader would split the votes.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,6 +42,7 @@ EXPIRE_MS = 50  # while somebody waits
 EXPIRE_IDLE_MS = 100  # while nobody does: falls together with the ticks, and so costs no wake-up
 HAND_OVER_MS = 3_000  # between two tries to give all leaderships away
 HOUSEKEEPING_MS = 200
+PHASE_MS = 60_000  # a multiple of the usual periods
 RETENTION_MS = 5_000
 RETENTION_SETTINGS = ("retention_ms", "retention_bytes", "trace_percent", "trace_retention_ms")
 SPACE_MS = 1_000
@@ -53,7 +56,7 @@ class Upkeep:
 
     def __init__(self, node: "Node") -> None:
         self._node = node
-        self._tick_due = self._started_mono = 0.0
+        self._tick_due = self._phase_mono = 0.0
         self._retention_mono = self._space_mono = 0.0
         self._handed_mono = float("-inf")
         self._leading = 0  # shards, counted now and then
@@ -66,21 +69,25 @@ class Upkeep:
     def start(self) -> None:
         """Set the timers going."""
         clock, raft = self._node.clock, self._node.settings.raft
-        self._started_mono = clock.mono_ms()
-        self._tick_due = self._started_mono + raft.tick_ms
-        clock.call_later(raft.tick_ms, self._tick)
-        clock.call_later(raft.heartbeat_ms, self._beat)
-        clock.call_later(EXPIRE_MS, self._expire)
-        clock.call_later(HOUSEKEEPING_MS, self._housekeeping)
+        self._phase_mono = clock.mono_ms() - clock.wall_ms() % PHASE_MS
+        self._tick_due = clock.mono_ms() + self._left_ms(raft.tick_ms)
+        clock.call_later(self._tick_due - clock.mono_ms(), self._tick)
+        self._again(raft.heartbeat_ms, self._beat)
+        self._again(EXPIRE_MS, self._expire)
+        self._again(HOUSEKEEPING_MS, self._housekeeping)
 
     def _again(self, period_ms: int, call: Callable[[], None]) -> None:
-        """Run ``call`` at the next multiple of its period since the start.
+        """Run ``call`` at the next multiple of its period."""
+        self._node.clock.call_later(self._left_ms(period_ms), call)
 
-        Timers that fall together cost an idle node one wake-up, not one each.
+    def _left_ms(self, period_ms: int) -> float:
+        """Return the time to the next multiple of a period, half a period at least.
+
+        Multiples are those of the wall clock at the start. Timers that fall together cost an idle
+        node one wake-up, not one each; and so do the heartbeats of nodes whose clocks agree.
         """
-        clock = self._node.clock
-        left_ms = period_ms - (clock.mono_ms() - self._started_mono) % period_ms
-        clock.call_later(left_ms if left_ms > period_ms / 2 else left_ms + period_ms, call)
+        left_ms = period_ms - (self._node.clock.mono_ms() - self._phase_mono) % period_ms
+        return left_ms if left_ms > period_ms / 2 else left_ms + period_ms
 
     def _beat(self) -> None:
         if self._node.is_stopping:
@@ -156,9 +163,25 @@ class Upkeep:
                 self._node.peers.send(
                     node, encode_quiets(FRAME_QUIET, rows[start : start + QUIET_ROWS_MAX])
                 )
+        standing: list[Replica] = []
         for replica in list(self._node.turn.awake):
-            replica.tick()
+            if replica.is_about_to_stand:
+                standing.append(replica)
+            else:
+                replica.tick()
+        if standing:
+            spread_ms = self._node.settings.raft.quick_failover_ms_max
+            wait_ms = self._node.rng.randrange(0, spread_ms + 1)
+            self._node.clock.call_later(wait_ms, lambda: self._stand(standing))
         self._node.turn.mark_idle()
+
+    def _stand(self, replicas: list[Replica]) -> None:
+        """V4: who heard from a leader meanwhile does not stand after all."""
+        if self._node.is_stopping:
+            return
+        for replica in replicas:
+            if not replica.is_closed:
+                replica.tick()
 
     def _expire(self) -> None:
         if self._node.is_stopping:

@@ -1,4 +1,4 @@
-"""Upkeep: ticks after a late turn, and a disk that fills. V1-V3."""
+"""Upkeep: ticks after a late turn, ticks of all nodes at once, and a disk that fills. V1-V4."""
 
 import pytest
 
@@ -45,6 +45,23 @@ def test_the_tick_after_a_late_turn_comes_after_what_the_sockets_hold() -> None:
         assert ours.raft.election_elapsed == before
         sim.advance(0)
         assert ours.raft.election_elapsed == before + 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_followers_that_lose_patience_in_the_same_tick_do_not_split_the_votes(seed: int) -> None:
+    """V4: both tick at the same instants of the wall clock, and one stands before the other."""
+    with cluster(nodes=3, seed=170 + seed) as sim:
+        leader, followers = orders(sim)
+        sim.append(TOPIC, [b"awake"])
+        sim.isolate(leader)
+        standing = [replica(sim, name, TOPIC) for name in followers]
+        term = standing[0].raft.term
+        for ours in standing:
+            ours.wake()
+            ours.raft.election_elapsed = 0
+            ours.raft.election_timeout_ticks = 12
+        sim.run_until(lambda: any(ours.is_leader for ours in standing), within="3s")
+        assert [ours.raft.term for ours in standing] == [term + 1, term + 1]
 
 
 def fill_disk(sim: SimCluster, name: str) -> None:
