@@ -12,6 +12,7 @@ from raftline.gateways.kafka.admin_cluster import ClusterApi
 from raftline.gateways.kafka.configs import ConfigsApi
 from raftline.gateways.kafka.dispatch import Table
 from raftline.gateways.kafka.fetch import FetchApi
+from raftline.gateways.kafka.gaps import Gaps
 from raftline.gateways.kafka.groups import GroupsApi
 from raftline.gateways.kafka.groups_admin import GroupsAdminApi
 from raftline.gateways.kafka.groups_cursors import CursorsApi
@@ -46,7 +47,7 @@ class KafkaGateway:
         raw: dict[int, Raw] = {}
         finder = TopicFinder(clock, calls, auto_create=settings.topics.auto_create)
         publisher = NodePublisher(clock, calls, finder, batch_bytes_max=limits.batch_bytes_max)
-        ProduceApi(calls, Wishes(publisher), limits.batch_bytes_max).add_to(table, raw)
+        ProduceApi(calls, Wishes(publisher), Gaps(clock), limits.batch_bytes_max).add_to(table, raw)
         FetchApi(clock, calls, limits.reply_bytes_max).add_to(table, raw)
         ProducerApi(calls).add_to(table)
         OffsetApi(clock, calls).add_to(table)

@@ -30,6 +30,7 @@ from raftline.gateways.kafka.errors import (
     OUT_OF_ORDER_SEQUENCE,
     partition_code,
 )
+from raftline.gateways.kafka.gaps import Gaps
 from raftline.gateways.kafka.leaders import leader_tag, node_tag
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.gateways.kafka.server import Raw
@@ -243,10 +244,11 @@ class Known:
 class ProduceApi:
     """Takes Produce requests."""
 
-    __slots__ = ("_batch_bytes_max", "_wishes", "calls")
+    __slots__ = ("_batch_bytes_max", "_gaps", "_wishes", "calls")
 
-    def __init__(self, calls: KafkaCalls, wishes: Wishes, batch_bytes_max: int) -> None:
+    def __init__(self, calls: KafkaCalls, wishes: Wishes, gaps: Gaps, batch_bytes_max: int) -> None:
         self.calls = calls
+        self._gaps = gaps
         self._wishes = wishes
         self._batch_bytes_max = batch_bytes_max
 
@@ -258,6 +260,8 @@ class ProduceApi:
     def refusal(self, topic: str, partition: int, error: RaftlineError) -> Row:
         """Return the row of a batch that was not stored."""
         code = _CODES.get(type(error)) or partition_code(error)
+        if code == OUT_OF_ORDER_SEQUENCE and self._gaps.is_passing(topic, partition, error):
+            code = NOT_ENOUGH_REPLICAS
         message = error.message[:MESSAGE_CHARS_MAX]
         leader = int(error.extras["leader"]) if isinstance(error, NotLeader) else -1
         term = self._term_of(topic, partition) if leader != -1 else -1
