@@ -2,7 +2,6 @@
 
 from raftline.gateways.fan import Call
 from raftline.gateways.ports import Calls
-from raftline.model.errors import UnknownTopic
 
 Place = tuple[str, int]  # topic, partition
 
@@ -17,11 +16,8 @@ class Places:
 
     def of(self, topic: str) -> list[Place]:
         """Return the partitions of a topic, or of all. Raises UnknownTopic."""
-        rows = self._calls.catalog().topics
-        if topic and topic not in [row.name for row in rows]:
-            raise UnknownTopic(topic)
-        found = [(row.name, p.partition) for row in rows for p in row.partitions]
-        return [place for place in found if not topic or place[0] == topic]
+        rows = [self._calls.known_topic(topic)] if topic else self._calls.known_topics()
+        return [(row.name, p.partition) for row in rows for p in row.partitions]
 
     def asking(
         self, place: Place, name: str, arguments: dict[str, object], timeout_ms: int

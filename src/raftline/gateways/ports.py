@@ -22,6 +22,7 @@ from raftline.model.calls import (
     Received,
     Scheduled,
     Settled,
+    TopicRow,
     Verified,
 )
 from raftline.model.errors import RaftlineError
@@ -193,6 +194,27 @@ class Calls(Protocol):
 
     def overview(self, timeout_ms: int, done: Callable[[Overview], None]) -> None:
         """Ask all live nodes what they lead; costs no consensus and wakes no shard."""
+        ...
+
+    @property
+    def is_sure(self) -> bool:
+        """Say whether the catalog's leader was heard since the start, and when last asked."""
+        ...
+
+    def check_catalog(self, timeout_ms: int, done: Callable[[RaftlineError | None], None]) -> None:
+        """Bring this node's catalog up to now; callers share it (node/catalog_check.py)."""
+        ...
+
+    def locate(self, topic: str, partition: int) -> int | RaftlineError:
+        """Return the shard of a partition, or why there is none (no waiting)."""
+        ...
+
+    def known_topic(self, name: str) -> TopicRow:
+        """Return one topic (no waiting). Raises UnknownTopic; NotReady: this node may be behind."""
+        ...
+
+    def known_topics(self) -> tuple[TopicRow, ...]:
+        """Return all topics (no waiting). Raises NotReady until the catalog's leader was heard."""
         ...
 
     def catalog(self) -> CatalogView:

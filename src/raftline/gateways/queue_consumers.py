@@ -30,7 +30,6 @@ from raftline.model.errors import (
     UnknownGroup,
     UnknownMember,
     UnknownMessage,
-    UnknownTopic,
 )
 from raftline.model.groups import (
     Answer,
@@ -81,10 +80,8 @@ class QueueConsumers:
         check_group_name(group)
         if not topics:
             raise InvalidArgument("a consumer connects to topics", "name at least one")
-        known = {row.name for row in self._calls.catalog().topics}
         for topic in topics:
-            if topic not in known:
-                raise UnknownTopic(topic)
+            self._calls.known_topic(topic)
 
         def joined(answer: Answer | RaftlineError) -> None:
             if not isinstance(answer, MemberView):
@@ -306,9 +303,7 @@ class QueueConsumers:
         then: Callable[[str], None],
     ) -> None:
         """Go on with the consumer's group if the partition is its own. C2."""
-        row = next((t for t in self._calls.catalog().topics if t.name == topic), None)
-        if row is None:
-            raise UnknownTopic(topic)
+        row = self._calls.known_topic(topic)
         if not 0 <= partition < len(row.partitions):
             raise InvalidArgument(
                 f"{topic}-{partition} is no partition", f"there are {len(row.partitions)}"

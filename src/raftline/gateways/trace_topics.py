@@ -4,8 +4,21 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from raftline.gateways.ports import Calls
 from raftline.model.calls import TopicRow
+from raftline.model.errors import UnknownTopic
 from raftline.model.names import traced_topic
+
+
+def topic_named(calls: Calls, name: str) -> TopicRow:
+    """Return the row of one topic, or of one trace. Raises UnknownTopic, NotReady."""
+    try:
+        return calls.known_topic(name)
+    except UnknownTopic:
+        found = topics_named(calls.known_topics(), (name,))
+        if not found:
+            raise
+        return found[0]
 
 
 def topics_named(topics: Iterable[TopicRow], names: Sequence[str]) -> list[TopicRow]:

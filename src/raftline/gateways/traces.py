@@ -14,7 +14,7 @@ from raftline.gateways.new_messages import ID_HEADER
 from raftline.gateways.ports import Calls
 from raftline.machines.delivery.commands import ACK, EXTEND, NACK, REJECT, RELEASE
 from raftline.model.calls import ReadReply
-from raftline.model.errors import InvalidArgument, RaftlineError, UnknownPartition, UnknownTopic
+from raftline.model.errors import InvalidArgument, RaftlineError, UnknownPartition
 from raftline.model.limits import OFFSET_MAX
 from raftline.model.message import Message
 from raftline.model.records import open_batches
@@ -58,11 +58,9 @@ class Traces:
 
     def search(self, wish: SearchWish, timeout_ms: int, done: Tell) -> None:
         """Find messages. Raises InvalidArgument, UnknownTopic, UnknownPartition."""
-        row = next((t for t in self._calls.catalog().topics if t.name == wish.topic), None)
         if not wish.topic:
             raise InvalidArgument("a search needs a topic", "name the topic: topic=orders")
-        if row is None:
-            raise UnknownTopic(wish.topic)
+        row = self._calls.known_topic(wish.topic)
         if wish.state and wish.state not in STATES:
             hint = "use one of: " + ", ".join(STATES)
             raise InvalidArgument(f"no state {wish.state[:40]!r}", hint)

@@ -641,7 +641,7 @@ class NoQuorum(Unavailable):
 
 
 class NotReady(Unavailable):
-    """The node has not joined its cluster yet."""
+    """The node cannot say or do it yet: it starts, joins, or is behind."""
 
     code = "not_ready"
 

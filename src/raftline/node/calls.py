@@ -43,6 +43,7 @@ from raftline.node.led import LedPartition
 from raftline.node.partition import PartitionHost
 from raftline.node.read_calls import ReadCalls
 from raftline.node.replica import Replica
+from raftline.node.waiters import Told
 from raftline.telemetry.metrics import Board
 
 if TYPE_CHECKING:
@@ -117,16 +118,25 @@ class NodeCalls:
             return NotReady(node.reason)
         row = node.catalog_machine.topics.get(topic)
         if row is None:
-            return self._unknown(topic)
+            return self.unknown(topic)
         if not 0 <= partition < len(row.shards):
             return UnknownPartition(topic, partition, len(row.shards))
         return row.shards[partition]
 
-    def _unknown(self, topic: str) -> RaftlineError:
-        """Say that there is no such topic; right after a start only that we do not know yet."""
-        if self._node.seats.is_fresh:
+    def unknown(self, topic: str) -> RaftlineError:
+        """Say that there is no such topic; or only that we do not know, after a start and alone."""
+        if self._node.catalog_check.is_sure:
             return UnknownTopic(topic)
-        return NotReady("the catalog here may be from before the start")
+        return NotReady("the catalog here may be an old one")
+
+    @property
+    def is_sure(self) -> bool:
+        """Say whether the catalog's leader was heard since our start, and when last asked."""
+        return self._node.catalog_check.is_sure
+
+    def check_catalog(self, timeout_ms: int, done: Told) -> None:
+        """Bring the catalog here up to now (catalog_check.py); tell when, or why not."""
+        self._node.catalog_check.run(timeout_ms, done)
 
     def settings_of(self, topic: str) -> dict[str, Value]:
         """Return every setting of a topic as it holds; of one that is not known, as it would."""
@@ -145,7 +155,7 @@ class NodeCalls:
             return NotReady(node.reason)
         row = node.catalog_machine.topics.get(topic)
         if row is None:
-            return None if node.settings.topics.auto_create else self._unknown(topic)
+            return None if node.settings.topics.auto_create else self.unknown(topic)
         count = len(row.shards)
         if count == 1:
             return [0] * len(keys)
@@ -289,6 +299,19 @@ class NodeCalls:
     def find_topic(self, name: str) -> TopicRow | None:
         """Return one topic as this node sees it (no waiting)."""
         return self._node.status_pages.topic(name)
+
+    def known_topic(self, name: str) -> TopicRow:
+        """Return one topic. Raises UnknownTopic, NotReady."""
+        row = self._node.status_pages.topic(name, guesses=True)
+        if row is None:
+            raise self.unknown(name)
+        return row
+
+    def known_topics(self) -> tuple[TopicRow, ...]:
+        """Return all topics. Raises NotReady: the catalog here may be from before the start."""
+        if not self._node.catalog_check.is_heard:
+            raise NotReady("the catalog here may be from before the start")
+        return self._node.status_pages.catalog().topics
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics, in order."""

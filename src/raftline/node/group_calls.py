@@ -111,7 +111,7 @@ class GroupCalls:
         if shard in node.catalog_machine.shards:
             self._send(shard, request, timeout_ms, done)
         elif isinstance(request, ShowGroup | DeleteGroup | DescribeGroup):
-            done(UnknownGroup(request.group))
+            self._send_if_placed(shard, request, timeout_ms, done)
         else:
             self._place(shard, request, timeout_ms, done)
 
@@ -198,6 +198,24 @@ class GroupCalls:
 
         self._node.admin.run("groups.place", {"shard": int(shard)}, timeout_ms, placed)
 
+    def _send_if_placed(
+        self,
+        shard: ShardId,
+        request: ShowGroup | DeleteGroup | DescribeGroup,
+        timeout_ms: int,
+        done: Reply,
+    ) -> None:
+        """Have the coordinator answer, if there is one for all we can learn."""
+        node = self._node
+
+        def checked(left_ms: int) -> None:
+            if shard in node.catalog_machine.shards:
+                self._send(shard, request, left_ms, done)
+            else:
+                done(UnknownGroup(request.group))
+
+        node.catalog_check.before(timeout_ms, done, checked)
+
     def _send(self, shard: int, request: Request, timeout_ms: int, done: Reply) -> None:
         def local(replica: Replica, left_ms: int, answer: Reply) -> None:
             self._lead(replica, request, left_ms, answer)
@@ -213,10 +231,20 @@ class GroupCalls:
         )
 
     def list_all(self, timeout_ms: int, done: ListDone) -> None:
-        """List the groups of all shards."""
-        node = self._node
-        shards = [number for number in COORDINATION_SHARDS if number in node.catalog_machine.shards]
-        self._list(shards, timeout_ms, done)
+        """List the groups of all shards; which there are is asked first."""
+        check = self._node.catalog_check
+
+        def checked(left_ms: int) -> None:
+            placed = self._node.catalog_machine.shards
+            self._list([n for n in COORDINATION_SHARDS if n in placed], left_ms, done)
+
+        def refused(error: RaftlineError) -> None:
+            if check.is_heard:  # what we know may do
+                checked(max(1, timeout_ms // 2))
+            else:
+                done(error)
+
+        check.before(timeout_ms // 2 or 1, refused, checked)
 
     def list_here(self, timeout_ms: int, done: ListDone) -> None:
         """List the groups of the shards that are led here."""

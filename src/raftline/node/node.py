@@ -36,6 +36,7 @@ from raftline.node.admin import Admin
 from raftline.node.admissions import Admissions
 from raftline.node.calls import NodeCalls
 from raftline.node.catalog import CatalogHost
+from raftline.node.catalog_check import CatalogCheck
 from raftline.node.catch_up import CatchUps
 from raftline.node.command_proposal import Applied, CommandProposal
 from raftline.node.dead_letters import DeadLetters
@@ -131,6 +132,7 @@ class Node(NodeCalls):
         super().__init__(self)
         self.upkeep = Upkeep(self)
         self.seats = Seats(self)
+        self.catalog_check = CatalogCheck(self)
         self.admissions = Admissions(self)
 
     # ------------------------------------------------------------------ start and stop
@@ -305,6 +307,7 @@ class Node(NodeCalls):
         super().serve()
         self.admissions.serve()
         self.seats.serve()
+        self.catalog_check.serve()
 
     def _begin(self) -> None:
         settings = self.settings

@@ -15,7 +15,7 @@ import msgspec
 
 from raftline.machines.delivery.outcomes import Outcome
 from raftline.machines.machine import Refused
-from raftline.model.errors import InvalidArgument, RaftlineError
+from raftline.model.errors import InvalidArgument, NotFound, RaftlineError
 from raftline.node.partition import PartitionHost
 from raftline.node.remote import VERB_ASK, Reply
 from raftline.node.replica import Replica
@@ -62,6 +62,25 @@ class Questions:
         done: Done,
     ) -> None:
         """Ask the leader of a partition, wherever it is."""
+        shard = self._node.locate(topic, partition)
+        if isinstance(shard, NotFound):  # an answer may be made of that: none of it is guessed
+            self._node.catalog_check.before(
+                timeout_ms,
+                done,
+                lambda left_ms: self._ask(topic, partition, name, arguments, left_ms, done),
+            )
+        else:
+            self._ask(topic, partition, name, arguments, timeout_ms, done)
+
+    def _ask(
+        self,
+        topic: str,
+        partition: int,
+        name: str,
+        arguments: Arguments,
+        timeout_ms: int,
+        done: Done,
+    ) -> None:
         shard = self._node.locate(topic, partition)
         if isinstance(shard, RaftlineError):
             done(shard)

@@ -33,7 +33,7 @@ from raftline.model.ids import (
 from raftline.node.identity import Identity, save_identity
 from raftline.node.membership import HandOver, Wish, next_step
 from raftline.node.partition import PartitionHost
-from raftline.node.remote import VERB_ADMIT, VERB_FRESH, VERB_MEMBER, Reply
+from raftline.node.remote import VERB_ADMIT, VERB_MEMBER, Reply
 from raftline.node.replica import Replica
 from raftline.raft.progress import ProgressState
 
@@ -59,7 +59,6 @@ class Seats:
     def serve(self) -> None:
         """Answer other nodes."""
         self._node.remote.handle(VERB_MEMBER, self._on_member)
-        self._node.remote.handle(VERB_FRESH, self._on_fresh)
 
     def catalog_changed(self, _events: Sequence[Event]) -> None:
         """Act on the applied catalog: peers, replicas to open, close or delete."""
@@ -93,6 +92,7 @@ class Seats:
         self._delete_dead()
         self._node.desks.settings_changed()
         self._node.group_calls.catalog_changed()
+        self.confirm()
 
     def _name(self, replica: Replica, topic: str, partition: int) -> None:
         replica.name = f"{topic}/{partition}"
@@ -317,37 +317,18 @@ class Seats:
 
     def confirm(self) -> None:
         """After a start: learn that what our catalog says is not from before we went down."""
-        if self.is_fresh or self._confirming or not self._node.is_admitted():
+        check = self._node.catalog_check
+        if (self.is_fresh and check.is_sure) or self._confirming or not self._node.is_ready:
             return
         self._confirming = True
 
-        def answered(answer: int | bytes | RaftlineError) -> None:
+        def checked(error: RaftlineError | None) -> None:
             self._confirming = False
-            if isinstance(answer, RaftlineError):
-                return
-            if isinstance(answer, bytes):
-                answer = msgspec.msgpack.decode(answer, type=int)
-            self._node.wait_catalog(answer, self._node.clock.mono_ms() + ASK_TIMEOUT_MS, reached)
-
-        def reached(ok: bool) -> None:  # noqa: FBT001
-            if ok and not self.is_fresh:
+            if error is None and not self.is_fresh:
                 self.is_fresh = True
                 self.catalog_changed(())
 
-        self._node.router.send(
-            CATALOG_SHARD, VERB_FRESH, [], ASK_TIMEOUT_MS, answered, _applied_now, repeatable=True
-        )
-
-    def _on_fresh(self, _body: memoryview, timeout_ms: int, reply: Reply) -> None:
-        replica = self._node.led(CATALOG_SHARD)
-        if isinstance(replica, RaftlineError):
-            reply(replica)
-            return
-        _applied_now(
-            replica,
-            timeout_ms,
-            lambda at: reply(at if isinstance(at, RaftlineError) else msgspec.msgpack.encode(at)),
-        )
+        check.run(ASK_TIMEOUT_MS, checked)
 
     def refresh_row(self) -> None:
         """Tell the catalog our addresses where it has others."""
@@ -380,10 +361,3 @@ class Seats:
             local,
             repeatable=True,
         )
-
-
-def _applied_now(
-    replica: Replica, _timeout_ms: int, answer: Callable[[int | RaftlineError], None]
-) -> None:
-    """Answer with the index that all that was committed until now has been applied up to."""
-    replica.read_index(lambda error: answer(replica.applied_index if error is None else error))

@@ -66,10 +66,12 @@ class StatusPages:
             uptime_ms=int(node.clock.mono_ms() - node.started_mono),
         )
 
-    def topic(self, name: str) -> TopicRow | None:
-        """Return one topic."""
+    def topic(self, name: str, *, guesses: bool = False) -> TopicRow | None:
+        """Return one topic; ``guesses``: who leads is our best guess."""
         found = self._node.catalog_machine.topics.get(name)
-        return None if found is None else self._topic(found, self._node.router.known_leader)
+        router = self._node.router
+        leader_of = router.leader_of if guesses else router.known_leader
+        return None if found is None else self._topic(found, leader_of)
 
     def cluster(self) -> NodesView:
         """Return the nodes alone: cheap, whatever the number of shards."""

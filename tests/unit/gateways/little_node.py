@@ -281,3 +281,26 @@ class LittleNode:
             free_bytes=1,
             uptime_ms=1,
         )
+
+    # A catalog of its own, which is never behind.
+
+    is_sure = True
+
+    def check_catalog(self, timeout_ms: int, done: Done) -> None:
+        done(None)
+
+    def locate(self, topic: str, partition: int) -> int | RaftlineError:
+        try:
+            self._log(topic, partition)
+        except RaftlineError as error:
+            return error
+        return 100 + partition
+
+    def known_topic(self, name: str) -> TopicRow:
+        for row in self.catalog().topics:
+            if row.name == name:
+                return row
+        raise UnknownTopic(name)
+
+    def known_topics(self) -> tuple[TopicRow, ...]:
+        return self.catalog().topics

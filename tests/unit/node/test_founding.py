@@ -125,6 +125,7 @@ def test_a_second_node_of_the_same_name_is_not_admitted_while_the_first_lives(
     *, named_like_the_leader: bool
 ) -> None:
     with cluster(nodes=3, seed=74) as sim:
+        sim.advance("1s")  # they have heard of each other
         seats = {name: node(sim, name).shards.get(CATALOG_SHARD) for name in sim.nodes}
         leader, seat = next((n, s) for n, s in seats.items() if s is not None and s.is_leader)
         name = next(n for n in sim.nodes if (n == leader) == named_like_the_leader)

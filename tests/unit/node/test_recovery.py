@@ -49,6 +49,7 @@ def test_a_shard_with_a_majority_is_not_forced() -> None:
     with cluster(nodes=3, seed=102) as sim:
         sim.create_topic(TOPIC, partitions=1)
         sim.append(TOPIC, [b"one"])
+        sim.advance("1s")  # all replicas are open
         _, (follower, _) = lead(sim, TOPIC)
         ours = replica(sim, follower, TOPIC)
         answer = answer_of(sim, lambda done: node(sim, follower).recovery.force(ours.shard, done))

@@ -10,7 +10,7 @@ from raftline.gateways.ports import Calls
 from raftline.gateways.publication import check_partition
 from raftline.gateways.topic_finder import TopicFinder
 from raftline.model.calls import NodeRow, PartitionRow, TopicRow, Verified
-from raftline.model.errors import InvalidArgument, UnknownTopic
+from raftline.model.errors import InvalidArgument
 from raftline.model.settings import check_settings
 from raftline.wire.proto.raftline.v1 import admin_pb2 as pb
 
@@ -48,17 +48,17 @@ class AdminService:
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsReply:
         """List all topics."""
-        return pb.ListTopicsReply(topics=[_topic(row) for row in self._calls.catalog().topics])
+        return pb.ListTopicsReply(topics=[_topic(row) for row in self._calls.known_topics()])
 
     async def show_topic(self, request: pb.ShowTopicRequest, call: Call) -> pb.Topic:
         """Show one topic with its settings and partitions."""
-        return _topic(self._row(request.name))
+        return _topic(self._calls.known_topic(request.name))
 
     async def ensure_topic(self, request: pb.EnsureTopicRequest, call: Call) -> pb.Topic:
         """Show a topic; create it first, as a first send does, where that is allowed."""
         name = request.name
         await answer_of(lambda done: self._finder.choose(name, [None], call.timeout_ms, done))
-        return _topic(self._row(name))
+        return _topic(self._calls.known_topic(name))
 
     async def set_topic(self, request: pb.SetTopicRequest, call: Call) -> pb.SetTopicReply:
         """Change settings of a topic."""
@@ -98,7 +98,7 @@ class AdminService:
 
     async def list_shards(self, request: pb.ListShardsRequest, call: Call) -> pb.ListShardsReply:
         """Say who leads and who holds each partition, and where the nodes are."""
-        catalog, names = self._calls.catalog(), frozenset(request.topics)
+        topics, names = self._calls.known_topics(), frozenset(request.topics)
         return pb.ListShardsReply(
             shards=[
                 pb.Shard(
@@ -108,11 +108,11 @@ class AdminService:
                     leader=row.leader,
                     replicas=row.replicas,
                 )
-                for topic in catalog.topics
+                for topic in topics
                 if request.all or topic.name in names
                 for row in topic.partitions
             ],
-            nodes=[_node(row) for row in catalog.nodes],
+            nodes=[_node(row) for row in self._calls.catalog().nodes],
         )
 
     async def show_cluster(self, request: pb.ShowClusterRequest, call: Call) -> pb.ClusterReply:
@@ -176,12 +176,6 @@ class AdminService:
             "to_node": _named(request.to_node),
         }
         return await self._change("cluster.transfer", arguments, call)
-
-    def _row(self, name: str) -> TopicRow:
-        for row in self._calls.catalog().topics:
-            if row.name == name:
-                return row
-        raise UnknownTopic(name)
 
     async def _change(self, name: str, arguments: dict[str, Any], call: Call) -> pb.ChangeReply:
         reply = await self._command(name, arguments, call)

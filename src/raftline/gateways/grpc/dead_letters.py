@@ -100,8 +100,7 @@ class DeadLetterService:
         except UnknownTopic as error:
             if error.extras.get("topic") != letters:
                 raise
-            if not any(row.name == topic for row in self._calls.catalog().topics):
-                raise UnknownTopic(topic) from error
+            self._calls.known_topic(topic)  # raises if there is no such topic either
             return NONE
 
 

@@ -23,6 +23,7 @@ from raftline.gateways.grpc.registry import Registry
 from raftline.gateways.grpc.scheduled import ScheduledService
 from raftline.gateways.grpc.traces import TraceService
 from raftline.gateways.ports import Calls
+from raftline.gateways.second_look import SecondLook
 from raftline.gateways.topic_finder import TopicFinder
 from raftline.node.ports import Clock
 from raftline.telemetry.log import LogEvent
@@ -58,6 +59,7 @@ class GrpcGateway:
         registry = self._registry = Registry(
             log,
             calls.counters.gateway("grpc"),
+            SecondLook(clock, calls),
             timeout_ms=limits.timeout_ms,
             inflight_bytes_max=INFLIGHT_BYTES_MAX,
         )

@@ -24,7 +24,7 @@ from raftline.gateways.queue_consumers import (
 from raftline.gateways.topic_finder import TopicFinder
 from raftline.model.batch import check_batch
 from raftline.model.calls import Appended, NodeRow
-from raftline.model.errors import InvalidArgument, NotReady, UnknownTopic
+from raftline.model.errors import InvalidArgument, NotReady
 from raftline.model.limits import PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
 from raftline.model.records import seal_batch
 from raftline.node.ports import Clock
@@ -184,10 +184,8 @@ class QueueService:
     async def shard_info(self, request: pb.ShardInfoRequest, call: Call) -> pb.ShardInfoResponse:
         """Show who leads and who holds each partition: of some topics, or of all."""
         catalog, status = self._calls.catalog(), self._calls.status()
-        known = {row.name for row in catalog.topics}
         for topic in request.topics:
-            if topic not in known:
-                raise UnknownTopic(topic)
+            self._calls.known_topic(topic)
         brokers = {row.id: _broker(row) for row in catalog.nodes}
         reply = pb.ShardInfoResponse(
             brokers=brokers.values(), leader=brokers.get(status.catalog_leader)

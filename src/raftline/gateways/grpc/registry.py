@@ -15,6 +15,7 @@ import asyncio
 import re
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -23,8 +24,16 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from raftline.gateways.grpc.calling import Call, status_of
-from raftline.model.errors import Internal, InvalidArgument, OverLimit, RaftlineError
+from raftline.gateways.grpc.calling import Call, Done, answer_of, new_answer, settle, status_of
+from raftline.gateways.second_look import SecondLook
+from raftline.model.errors import (
+    Internal,
+    InvalidArgument,
+    NotFound,
+    NotReady,
+    OverLimit,
+    RaftlineError,
+)
 from raftline.telemetry.counters import GatewayCounts
 from raftline.telemetry.log import LogEvent
 
@@ -59,13 +68,21 @@ class Registry:
         "_inflight_bytes",
         "_inflight_bytes_max",
         "_log",
+        "_second_look",
         "_timeout_ms",
         "handlers",
     )
 
     def __init__(
-        self, log: LogEvent, counts: GatewayCounts, *, timeout_ms: int, inflight_bytes_max: int
+        self,
+        log: LogEvent,
+        counts: GatewayCounts,
+        second_look: SecondLook,
+        *,
+        timeout_ms: int,
+        inflight_bytes_max: int,
     ) -> None:
+        self._second_look = second_look
         self.handlers: dict[str, Any] = {}  # by the service's full name
         self._counts = counts
         self._log = log
@@ -100,7 +117,12 @@ class Registry:
             self._inflight_bytes += arrived.size
             try:
                 self._check_room(arrived.size)
-                return await serve(arrived.checked(), call)
+                request = arrived.checked()
+                try:
+                    return await serve(request, call)
+                except (NotFound, NotReady) as error:
+                    await self._look_again(error, call)
+                return await serve(request, call)
             except grpc.aio.AbortError:
                 raise  # a status is on its way
             except RaftlineError as error:
@@ -131,7 +153,7 @@ class Registry:
             except grpc.aio.AbortError:
                 raise  # a status is on its way
             except RaftlineError as error:
-                refusal = error
+                refusal = await self._verdict(error)
             except TimeoutError:
                 refusal = OverLimit("seconds a reply may wait to be read", 0, int(WRITE_S_MAX))
             except Exception as error:  # noqa: BLE001 - the border of the gateway
@@ -144,6 +166,25 @@ class Registry:
             await context.abort(*status_of(refusal))
 
         return handle
+
+    async def _look_again(self, error: RaftlineError, call: Call) -> None:
+        """Return if a refusal was for want of knowing and the call is worth another try."""
+        if not self._second_look.is_due(error):
+            raise error
+
+        def judge(done: Done) -> None:
+            # With time left to hear of it, and for the second try.
+            self._second_look.take(error, call.timeout_ms * 3 // 4, done)
+
+        await answer_of(judge)
+
+    async def _verdict(self, error: RaftlineError) -> RaftlineError:
+        """Return what to say of the end of a stream, which cannot be run again."""
+        if not self._second_look.is_due(error):
+            return error
+        said = new_answer()
+        self._second_look.verdict(error, self._timeout_ms, partial(settle, said))
+        return await said
 
     def _check_room(self, size: int) -> None:
         if self._inflight_bytes > max(self._inflight_bytes_max, size):  # R2: one always fits

@@ -11,7 +11,7 @@ from raftline.gateways.grpc.message_forms import to_message
 from raftline.gateways.message_ids import message_id, parse_any_id, waiting_id
 from raftline.gateways.ports import Calls
 from raftline.gateways.waiting_pages import after_in, parse_cursor
-from raftline.model.errors import InvalidArgument, UnknownMessage, UnknownPartition, UnknownTopic
+from raftline.model.errors import InvalidArgument, UnknownMessage, UnknownPartition
 from raftline.model.records import open_batch
 from raftline.wire.proto.raftline.v1 import scheduled_pb2 as pb
 
@@ -131,15 +131,12 @@ class ScheduledService:
         self, request: pb.ListScheduledRequest | pb.ScheduledStatsRequest
     ) -> "list[int]":
         """Return the partitions that are asked: one, or all."""
-        for row in self._calls.catalog().topics:
-            if row.name == request.topic:
-                count = len(row.partitions)
-                if not request.HasField("partition"):
-                    return list(range(count))
-                if not 0 <= request.partition < count:
-                    raise UnknownPartition(request.topic, request.partition, count)
-                return [request.partition]
-        raise UnknownTopic(request.topic)
+        count = len(self._calls.known_topic(request.topic).partitions)
+        if not request.HasField("partition"):
+            return list(range(count))
+        if not 0 <= request.partition < count:
+            raise UnknownPartition(request.topic, request.partition, count)
+        return [request.partition]
 
 
 def _place(name: str) -> tuple[str, int, int]:

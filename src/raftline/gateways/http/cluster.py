@@ -132,7 +132,7 @@ class ClusterRoutes:
         """Show who leads and who holds each partition (``?topics=a,b``: of these topics)."""
         wanted = request.query.get("topics")
         catalog = self._calls.catalog()
-        topics = catalog.topics
+        topics = self._calls.known_topics()
         if wanted is not None:
             topics = topics_named(topics, wanted.split(","))
         shards = [

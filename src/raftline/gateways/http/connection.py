@@ -40,6 +40,7 @@ EXCHANGE_BYTES = 512  # what a request weighs besides its body
 SMALL_BYTES = len(replies.OK_JSON_HEADS)  # a reply below this has a head that is made already
 JOIN_BYTES_MAX = 64 << 10
 UNSENT_BYTES_HIGH = 1 << 20
+DOUBT_MS = 500  # a denial may wait so long where it is not known how long its caller does
 LAST_BYTES_MAX = 1 << 10  # of a head that is kept for comparison
 NEVER_TICK = 1 << 60
 _DIGITS = b"0123456789"
@@ -117,7 +118,15 @@ class Exchange:
         self.finish((replies.empty_head("Connection: close\r\n" if self.close else ""),))
 
     def fail(self, error: RaftlineError, extra: str = "") -> None:
-        """Answer with a refusal."""
+        """Answer with a refusal; what denies something is looked at twice (second_look.py)."""
+        look = self._connection.server.second_look
+        if look is not None and look.is_due(error):
+            look.verdict(error, DOUBT_MS, self.refuse)
+        else:
+            self.refuse(error, extra)
+
+    def refuse(self, error: RaftlineError, extra: str = "") -> None:
+        """Answer with a refusal that holds."""
         self._connection.server.counts.refuse(error.code)
         status, body = replies.error_reply(error)
         self.send(body, status, extra=extra)

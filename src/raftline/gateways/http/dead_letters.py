@@ -187,13 +187,13 @@ class DeadLetterRoutes:
         none: list[object] = []
         empty = {"letters": none, "next": -1, "matched": 0, "done": 0, "skipped": none}
 
+        def none_yet() -> None:
+            self._calls.known_topic(topic)  # raises if there is no such topic either
+            answer({**empty, "dry_run": arguments.get("dry_run", False)})
+
         def answered(reply: dict[str, object] | RaftlineError) -> None:
             if isinstance(reply, UnknownTopic) and reply.extras.get("topic") == letters:
-                if any(row.name == topic for row in self._calls.catalog().topics):
-                    dry_run = arguments.get("dry_run", False)
-                    exchange.then(answer)({**empty, "dry_run": dry_run})
-                else:
-                    exchange.fail(UnknownTopic(topic))
+                exchange.guard(none_yet)
             else:
                 exchange.then(answer)(reply)
 

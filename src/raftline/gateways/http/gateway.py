@@ -25,6 +25,7 @@ from raftline.gateways.http.status_page import StatusPageRoutes
 from raftline.gateways.http.topics import TopicRoutes
 from raftline.gateways.http.traces import TraceRoutes
 from raftline.gateways.ports import Calls
+from raftline.gateways.second_look import SecondLook
 from raftline.gateways.topic_finder import TopicFinder
 from raftline.model.limits import WAIT_MS_MAX
 from raftline.node.ports import Clock
@@ -83,6 +84,7 @@ class HttpGateway:
             slow_request_ms=settings.log_output.slow_request_ms,
             says_requests=settings.log_output.requests,
         )
+        self.server.second_look = SecondLook(clock, calls)
         if settings.telemetry.otlp_endpoint:
             self.server.spans = open_spans(settings, log)
 

@@ -28,9 +28,9 @@ from raftline.gateways.http.routes import Request, Router, number_of
 from raftline.gateways.http.topics import decode
 from raftline.gateways.new_messages import TIMESTAMP_MS_MAX
 from raftline.gateways.ports import Calls
-from raftline.gateways.trace_topics import topics_named
+from raftline.gateways.trace_topics import topic_named
 from raftline.machines.partition.side_car import hash_key
-from raftline.model.errors import InvalidArgument, RaftlineError, UnknownTopic
+from raftline.model.errors import InvalidArgument, RaftlineError
 from raftline.model.limits import DEDUP_KEY_BYTES_MAX, OFFSET_MAX
 from raftline.model.names import traced_topic
 
@@ -154,13 +154,9 @@ class PipelineRoutes:
     def bounds(self, exchange: Exchange, request: Request) -> None:
         """Show the bounds of all partitions, and the first message at or after a time."""
         time_ms = request.number("time", -1, 0, TIMESTAMP_MS_MAX)
-        rows = self._calls.catalog().topics
-        found = topics_named(rows, (request.topic,))
-        if not found:
-            raise UnknownTopic(request.topic)
-        count = len(found[0].partitions)
+        count = len(topic_named(self._calls, request.topic).partitions)
         source, question = request.topic, "log.bounds"
-        if found[0] not in rows:  # the trace of another
+        if isinstance(self._calls.locate(source, 0), RaftlineError):  # the trace of another
             source, question = traced_topic(request.topic), "trace.bounds"
 
         def answer(found: list[Any]) -> None:

@@ -248,9 +248,43 @@ def _refusing(error: RaftlineError, allowed: list[str]) -> Run:
     return run
 
 
+class Handled(Exchange):
+    """A request that a handler works on; run again if a second look says so, once."""
+
+    __slots__ = ("_began_ms", "_handler", "_request")
+
+    def __init__(
+        self, connection: HttpConnection, known: Known, handler: Handler, request: Request
+    ) -> None:
+        super().__init__(connection, known, len(request.body) + EXCHANGE_BYTES)
+        look = connection.server.second_look
+        self._began_ms = 0.0 if look is None else look.mono_ms()
+        self._handler = handler
+        self._request: Request | None = request  # None: looked at twice already
+
+    def fail(self, error: RaftlineError, extra: str = "") -> None:
+        """Answer with a refusal, unless it is for want of knowing."""
+        look, request = self._connection.server.second_look, self._request
+        if look is None or request is None or not look.is_due(error):
+            self.refuse(error, extra)
+            return
+        self._request = None
+        end_ms = self._began_ms + request.timeout_ms
+
+        def judged(told: RaftlineError | None) -> None:
+            if told is not None:
+                self.refuse(told, extra)
+            else:
+                request.timeout_ms = max(1, int(end_ms - look.mono_ms()))
+                self.guard(self._handler, self, request)
+
+        look.take(error, int(end_ms - look.mono_ms()), judged)
+
+
 def _handling(handler: Handler, request: Request) -> Run:
     def run(connection: HttpConnection, known: Known, body: bytes) -> None:
-        exchange = Exchange(connection, known, len(body) + EXCHANGE_BYTES)
-        exchange.guard(handler, exchange, request.with_body(body))
+        arrived = request.with_body(body)
+        exchange = Handled(connection, known, handler, arrived)
+        exchange.guard(handler, exchange, arrived)
 
     return run

@@ -27,7 +27,7 @@ from raftline.gateways.http.topics import decode
 from raftline.gateways.message_ids import message_id, parse_any_id, waiting_id
 from raftline.gateways.ports import Calls
 from raftline.gateways.waiting_pages import after_in, parse_cursor
-from raftline.model.errors import InvalidArgument, RaftlineError, UnknownMessage, UnknownTopic
+from raftline.model.errors import InvalidArgument, RaftlineError, UnknownMessage
 from raftline.model.limits import OFFSET_MAX
 from raftline.model.records import open_batch
 from raftline.model.settings import parse_duration_ms
@@ -222,13 +222,10 @@ class ScheduledRoutes:
 
     def _partitions(self, request: Request) -> "list[int]":
         """Return the partitions that are asked: one, or all."""
-        for row in self._calls.catalog().topics:
-            if row.name == request.topic:
-                count = len(row.partitions)
-                if "partition" in request.query:
-                    return [request.number("partition", 0, 0, count - 1)]
-                return list(range(count))
-        raise UnknownTopic(request.topic)
+        count = len(self._calls.known_topic(request.topic).partitions)
+        if "partition" in request.query:
+            return [request.number("partition", 0, 0, count - 1)]
+        return list(range(count))
 
 
 def _place(request: Request) -> tuple[int, int]:

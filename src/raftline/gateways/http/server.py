@@ -39,6 +39,7 @@ from raftline.telemetry.log import LogEvent
 from raftline.transport.frames import BUFFER_BYTES, BufferPool
 
 if TYPE_CHECKING:
+    from raftline.gateways.second_look import SecondLook
     from raftline.telemetry.spans import Spans
 
 KNOWN_MAX = 4_096
@@ -71,6 +72,7 @@ class HttpServer(StreamServer[HttpConnection]):
         "prefixes",
         "request_bytes_max",
         "request_ticks_max",
+        "second_look",
         "shared",
         "shared_view",
         "spans",
@@ -105,6 +107,7 @@ class HttpServer(StreamServer[HttpConnection]):
         self.shared_view = memoryview(self.shared)
         self.wholes: dict[bytes, Known] = {}
         self.prefixes: dict[bytes, Known] = {}
+        self.second_look: SecondLook | None = None  # nobody denies anything here
         self.spans: Spans | None = None
         self._blocks: dict[bytes, Fields] = {}
         self._reports = 0

@@ -17,9 +17,9 @@ from raftline.gateways.http.fields import Int
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.ports import Calls
 from raftline.gateways.topic_finder import TopicFinder
-from raftline.gateways.trace_topics import topics_named
+from raftline.gateways.trace_topics import topic_named
 from raftline.model.calls import TopicRow
-from raftline.model.errors import InvalidArgument, UnknownTopic
+from raftline.model.errors import InvalidArgument
 from raftline.model.settings import check_settings, effective
 
 Setting = str | Int | bool
@@ -90,7 +90,7 @@ class TopicRoutes:
 
     def list(self, exchange: Exchange, request: Request) -> None:
         """List all topics, without their partitions."""
-        topics = [_summary(row) for row in self._calls.catalog().topics]
+        topics = [_summary(row) for row in self._calls.known_topics()]
         exchange.json({"topics": topics})
 
     def create(self, exchange: Exchange, request: Request) -> None:
@@ -109,7 +109,7 @@ class TopicRoutes:
 
     def show(self, exchange: Exchange, request: Request) -> None:
         """Show one topic with its settings and partitions."""
-        row = self._row(request.topic)
+        row = topic_named(self._calls, request.topic)
         exchange.json({**_summary(row), "partitions": row.partitions})
 
     def ensure(self, exchange: Exchange, request: Request) -> None:
@@ -155,7 +155,7 @@ class TopicRoutes:
 
     def partitions(self, exchange: Exchange, request: Request) -> None:
         """Show where the partitions of a topic live and who leads them."""
-        row = self._row(request.topic)
+        row = topic_named(self._calls, request.topic)
         exchange.json(
             {
                 "topic": row.name,
@@ -169,12 +169,6 @@ class TopicRoutes:
     def new_producer(self, exchange: Exchange, request: Request) -> None:
         """Give out a producer id, for sends that may be repeated."""
         self._calls.command("producer.new", {}, request.timeout_ms, exchange.then(exchange.json))
-
-    def _row(self, name: str) -> TopicRow:
-        found = topics_named(self._calls.catalog().topics, (name,))
-        if not found:
-            raise UnknownTopic(name)
-        return found[0]
 
 
 def _one_of(names: tuple[str, str], first: int | None, second: int | None) -> int | None:

@@ -14,8 +14,8 @@ from raftline.gateways.kafka.errors import (
     NONE,
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
     code_of,
+    missing_code,
     partition_code,
 )
 from raftline.gateways.kafka.ports import KafkaCalls
@@ -25,7 +25,6 @@ from raftline.model.errors import (
     NotEnoughNodes,
     RaftlineError,
     TopicExists,
-    UnknownTopic,
 )
 from raftline.model.limits import PARTITIONS_PER_TOPIC_MAX, WAIT_MS_MAX
 from raftline.model.names import check_topic_name
@@ -185,8 +184,12 @@ class AdminApi:
         if topic is None and not row["name"]:
             return _refuse(UNKNOWN_TOPIC_ID, "no topic has this id")
         if topic is None:
-            return _refuse(UNKNOWN_TOPIC_OR_PARTITION, UnknownTopic(row["name"]).message)
+            return self._denied(row["name"])
         return self._command("topic.delete", {"name": topic.name}, timeout_ms)
+
+    def _denied(self, name: str) -> Call:
+        denial = self._calls.unknown(name)
+        return _refuse(missing_code(denial), denial.message)
 
     # -- grow
 
@@ -210,7 +213,7 @@ class AdminApi:
     def _growing(self, row: Fields, timeout_ms: int, is_dry: bool) -> Call:  # noqa: FBT001
         topic = self._calls.find_topic(row["name"])
         if topic is None:
-            return _refuse(UNKNOWN_TOPIC_OR_PARTITION, UnknownTopic(row["name"]).message)
+            return self._denied(row["name"])
         if row["assignments"]:
             return _refuse(INVALID_REPLICA_ASSIGNMENT, "the cluster places replicas itself")
         has = len(topic.partitions)

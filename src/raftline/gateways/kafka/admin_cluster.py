@@ -4,7 +4,7 @@ from typing import Any
 
 from raftline.gateways.kafka import schema_admin as schema
 from raftline.gateways.kafka.dispatch import Context, Reply, Table
-from raftline.gateways.kafka.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
+from raftline.gateways.kafka.errors import NONE, missing_code
 from raftline.gateways.kafka.metadata import broker_rows, live_ids, topic_row
 from raftline.gateways.kafka.ports import KafkaCalls
 
@@ -80,7 +80,7 @@ class ClusterApi:
         """Describe a topic from a partition on; also return where the next page begins, or -1."""
         found = self._calls.find_topic(name)
         if found is None:
-            return {"error_code": UNKNOWN_TOPIC_OR_PARTITION, "name": name}, -1
+            return {"error_code": missing_code(self._calls.unknown(name)), "name": name}, -1
         row = topic_row(found, live)
         every = row["partitions"]
         row["partitions"] = [

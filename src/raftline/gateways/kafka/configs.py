@@ -13,12 +13,12 @@ from raftline.gateways.kafka.dispatch import Context, Reply, Table
 from raftline.gateways.kafka.errors import (
     INVALID_REQUEST,
     NONE,
-    UNKNOWN_TOPIC_OR_PARTITION,
     code_of,
+    missing_code,
 )
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.model.calls import TopicRow
-from raftline.model.errors import InvalidArgument, RaftlineError, UnknownTopic
+from raftline.model.errors import InvalidArgument, RaftlineError
 from raftline.model.limits import TIMEOUT_MS_DEFAULT
 from raftline.model.settings import SETTINGS, Value
 
@@ -60,8 +60,9 @@ class ConfigsApi:
         if kind == TOPIC:
             topic = self._calls.find_topic(name)
             if topic is None:
-                code = UNKNOWN_TOPIC_OR_PARTITION
-                return {**row, "error_code": code, "error_message": UnknownTopic(name).message}
+                denial = self._calls.unknown(name)
+                code = missing_code(denial)
+                return {**row, "error_code": code, "error_message": denial.message}
             configs = topic_configs(topic)
         elif kind == NODE:
             configs = self._node_configs()
@@ -144,7 +145,7 @@ class ConfigsApi:
                 raise InvalidArgument("only configs of topics can be changed", hint)
             topic = self._calls.find_topic(row["resource_name"])
             if topic is None:
-                raise UnknownTopic(row["resource_name"])
+                raise self._calls.unknown(row["resource_name"])
             settings, unset = wanted(row, topic)
         except RaftlineError as error:
             refusal = error

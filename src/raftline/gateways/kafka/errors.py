@@ -29,6 +29,11 @@ def code_of(error: RaftlineError) -> int:
     return row_of(error).kafka
 
 
+def missing_code(error: RaftlineError) -> int:
+    """Return the code of a topic that is not known: one to try again if we are not sure."""
+    return LEADER_NOT_AVAILABLE if isinstance(error, NotReady) else row_of(error).kafka
+
+
 def partition_code(error: RaftlineError) -> int:
     """Return the code of an error of a partition: where nobody serves it now, clients look anew."""
     if isinstance(error, NoLeader | NotReady | ShuttingDown):

@@ -9,6 +9,7 @@ import socket
 from raftline.config.settings import Settings
 from raftline.gateways.kafka.admin import AdminApi
 from raftline.gateways.kafka.admin_cluster import ClusterApi
+from raftline.gateways.kafka.catalog_first import CatalogFirst
 from raftline.gateways.kafka.configs import ConfigsApi
 from raftline.gateways.kafka.dispatch import Table
 from raftline.gateways.kafka.fetch import FetchApi
@@ -58,6 +59,7 @@ class KafkaGateway:
         ConfigsApi(calls, settings).add_to(table)
         CursorsApi(calls).add_to(table)
         GroupsAdminApi(calls).add_to(table)
+        CatalogFirst(calls).guard(table)
         self.server = KafkaServer(
             loop,
             table,

@@ -23,9 +23,9 @@ from raftline.gateways.kafka.errors import (
     LEADER_NOT_AVAILABLE,
     NONE,
     UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_VERSION,
     code_of,
+    missing_code,
 )
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.model.calls import NodeRow, PartitionRow, TopicRow
@@ -147,10 +147,11 @@ class MetadataApi:
     def _topic(self, asked: Fields, refused: dict[str, int], live: set[int]) -> Fields:
         name = self._name(asked)
         if name is None and asked["topic_id"] != ZERO_UUID:
-            return {"error_code": UNKNOWN_TOPIC_ID, "name": None, "topic_id": asked["topic_id"]}
+            code = UNKNOWN_TOPIC_ID if self._calls.is_sure else LEADER_NOT_AVAILABLE
+            return {"error_code": code, "name": None, "topic_id": asked["topic_id"]}
         found = self._calls.find_topic(name) if name else None
         if found is None:
-            code = refused.get(name or "", UNKNOWN_TOPIC_OR_PARTITION)
+            code = refused.get(name or "") or missing_code(self._calls.unknown(name or ""))
             if not name or not is_topic_name(name):
                 code = INVALID_TOPIC
             return {"error_code": code, "name": name or ""}

@@ -26,6 +26,10 @@ class KafkaCalls(Calls, Protocol):
         """Return one topic as this node sees it (no waiting)."""
         ...
 
+    def unknown(self, topic: str) -> RaftlineError:
+        """Say that there is no such topic (UnknownTopic), or that we do not know (NotReady)."""
+        ...
+
     def topic_names(self) -> list[str]:
         """Return the names of all topics, in order."""
         ...

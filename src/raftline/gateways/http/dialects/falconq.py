@@ -24,14 +24,13 @@ from raftline.gateways.ports import Calls
 from raftline.gateways.publication import Result
 from raftline.gateways.settles import Verdicts, settles_of
 from raftline.machines.delivery.commands import ACK
-from raftline.model.calls import Received, TopicRow
+from raftline.model.calls import Received
 from raftline.model.errors import (
     Internal,
     InvalidArgument,
     OffsetOutOfRange,
     RaftlineError,
     UnknownPartition,
-    UnknownTopic,
 )
 from raftline.model.limits import LEASE_MS_MAX, LEASE_MS_MIN, OFFSET_MAX, READ_BYTES_DEFAULT
 from raftline.model.priorities import PRIORITY_NAMES
@@ -244,7 +243,7 @@ class FalconqRoutes:
         topic = request.topic
         partitions = [partition]
         if partition == ALL:
-            partitions = list(range(len(self._row(topic).partitions)))
+            partitions = list(range(len(self._calls.known_topic(topic).partitions)))
         exchange.weigh(READ_BYTES_DEFAULT)
         bytes_max = max(1, READ_BYTES_DEFAULT // len(partitions))
 
@@ -279,7 +278,7 @@ class FalconqRoutes:
 
     def topics(self, exchange: Exchange, request: Request) -> None:
         """List the names of all topics; what they are is under ``details``."""
-        rows = self._calls.catalog().topics
+        rows = self._calls.known_topics()
         details = [
             {
                 "name": row.name,
@@ -295,7 +294,7 @@ class FalconqRoutes:
         name = request.query.get("topic", "")
         if not name or "partitionID" not in request.query:
             raise InvalidArgument("say which partition", "add topic=orders&partitionID=0")
-        topic = self._row(name)
+        topic = self._calls.known_topic(name)
         number = request.number("partitionID", 0, 0, (1 << 31) - 1)
         if number >= len(topic.partitions):
             raise UnknownPartition(name, number, len(topic.partitions))
@@ -316,15 +315,9 @@ class FalconqRoutes:
         }
         exchange.json({name: str(value) for name, value in told.items()})
 
-    def _row(self, name: str) -> TopicRow:
-        for row in self._calls.catalog().topics:
-            if row.name == name:
-                return row
-        raise UnknownTopic(name)
-
     def _partition(self, request: Request) -> int:
         """Return the partition that is meant; ALL if none is named."""
-        row = self._row(request.topic)
+        row = self._calls.known_topic(request.topic)
         number = request.number("partitionID", ALL, ALL, (1 << 31) - 1)
         if number >= len(row.partitions):
             raise UnknownPartition(request.topic, number, len(row.partitions))

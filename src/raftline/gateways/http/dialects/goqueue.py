@@ -257,7 +257,7 @@ class GoqueueRoutes:
 
     def trace_stats(self, exchange: Exchange, request: Request) -> None:
         """Say which share of the messages of each topic is traced."""
-        rows = self._calls.catalog().topics
+        rows = self._calls.known_topics()
         shares = {row.name: effective(row.settings)["trace_percent"] for row in rows}
         exchange.json({"enabled": any(shares.values()), "percent_by_topic": shares})
 

@@ -178,4 +178,4 @@ class TaskLooks:
         )
 
     def _has_topic(self) -> bool:
-        return any(row.name == TASK_TOPIC for row in self._calls.catalog().topics)
+        return any(row.name == TASK_TOPIC for row in self._calls.known_topics())

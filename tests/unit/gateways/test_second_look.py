@@ -1,0 +1,101 @@
+"""A node whose catalog is behind denies nothing before it has asked (second_look.py)."""
+
+import pytest
+
+from raftline.model.ids import CATALOG_SHARD
+from raftline.testing import SimCluster
+from tests.unit.gateways.sim_web import SimWeb, serve_sim
+from tests.unit.node.whole import answer_of, node
+
+
+def isolate(sim: SimCluster) -> str:
+    """Cut the node with the gateway off until another leads the catalog; return that one."""
+    first, *others = sim.nodes
+    for other in others:
+        sim.cut(first, other)
+
+    def leaders() -> list[str]:
+        return [n for n in others if not isinstance(node(sim, n).led(CATALOG_SHARD), Exception)]
+
+    sim.run_until(lambda: bool(leaders()), "20s")
+    return leaders()[0]
+
+
+def create(sim: SimCluster, via: str, topic: str, partitions: int = 1) -> None:
+    arguments: dict[str, object] = {"name": topic, "partitions": partitions}
+    answer = answer_of(sim, lambda d: node(sim, via).command("topic.create", arguments, 5_000, d))
+    assert isinstance(answer, dict), answer
+
+
+REQUESTS = [
+    ("GET", "/v1/topics/later", b""),
+    ("GET", "/v1/topics/later/partitions", b""),
+    ("GET", "/v1/topics/later/partitions/1/messages?offset=0", b""),
+    ("GET", "/v1/topics/later/partitions/1/offsets", b""),
+    ("GET", "/v1/topics/later/offsets", b""),
+    ("GET", "/v1/topics/later/delayed", b""),
+    ("GET", "/v1/topics/later/dlq", b""),
+    ("GET", "/v1/traces/search?topic=later", b""),
+    ("POST", "/v1/topics/later/groups/crew/receive", {}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
+def test_what_was_made_while_this_node_was_away_is_found(
+    method: str, path: str, body: object
+) -> None:
+    async def scenario(web: SimWeb) -> None:
+        web.sim.advance("1s")
+        create(web.sim, isolate(web.sim), "later", 2)
+        reply = await web.ask(method, f"{path}{'&' if '?' in path else '?'}timeout_ms=700", body)
+        assert (reply.status, reply.json["error"]["code"]) == (503, "not_ready"), reply.body
+        first = node(web.sim, web.sim.nodes[0])
+        assert "later" not in first.catalog_machine.topics
+        web.sim.heal()
+        reply = await web.ask(method, path, body)
+        assert reply.status in (200, 204), reply.body
+        assert "later" in first.catalog_machine.topics
+
+    serve_sim(scenario, nodes=3, seed=31)
+
+
+def test_what_is_not_there_is_denied_once_the_leader_said_so() -> None:
+    async def scenario(web: SimWeb) -> None:
+        web.sim.advance("1s")
+        await web.create()
+        for method, path, body in REQUESTS:
+            reply = await web.ask(method, path, body)
+            assert reply.status == 404, (path, reply.body)
+            assert reply.json["error"]["code"] == "unknown_topic", (path, reply.body)
+        reply = await web.ask("GET", "/v1/topics/orders/partitions/7/messages?offset=0")
+        assert (reply.status, reply.json["error"]["code"]) == (404, "unknown_partition")
+
+    serve_sim(scenario, nodes=3, seed=32)
+
+
+def test_what_is_known_is_served_without_the_catalog() -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        web.sim.advance("1s")
+        isolate(web.sim)
+        before_ms = web.sim.world.now_ms
+        assert (await web.ask("GET", "/v1/topics/orders")).status == 200
+        assert (await web.ask("GET", "/v1/topics")).status == 200
+        assert web.sim.world.now_ms - before_ms < 50, "nobody was asked"
+
+    serve_sim(scenario, nodes=3, seed=33)
+
+
+def test_a_partition_that_was_added_while_this_node_was_away_is_found() -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create(partitions=1)
+        web.sim.advance("1s")
+        via = isolate(web.sim)
+        arguments: dict[str, object] = {"name": "orders", "partitions": 3}
+        grow = lambda done: node(web.sim, via).command("topic.grow", arguments, 5_000, done)  # noqa: E731
+        assert isinstance(answer_of(web.sim, grow), dict)
+        web.sim.heal()
+        reply = await web.ask("GET", "/v1/topics/orders/partitions/2/messages?offset=0")
+        assert reply.status == 200, reply.body
+
+    serve_sim(scenario, nodes=3, seed=34)
