@@ -33,6 +33,7 @@ from raftline.machines.catalog.events import (
 from raftline.machines.partition.commands import Noop, Trim
 from raftline.model.errors import (
     InvalidArgument,
+    NotReady,
     RaftlineError,
     TimedOut,
     TopicExists,
@@ -218,7 +219,14 @@ class Admin:
     def _lead(
         self, replica: Replica, name: str, arguments: Arguments, timeout_ms: int, reply: Reply
     ) -> None:
-        """Carry a command out on the leader of its shard."""
+        """Carry a command out on the leader of its shard.
+
+        Who was just elected may not have applied yet what its predecessor took in, and would judge
+        by what was true before: it is not ready.
+        """
+        if replica.applied_term != replica.raft.term:
+            reply(NotReady(f"{replica.name} has a new leader"))
+            return
         try:
             if replica.shard == CATALOG_SHARD and name != "cluster.transfer":
                 self._lead_catalog(replica, name, arguments, timeout_ms, reply)

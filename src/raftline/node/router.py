@@ -8,12 +8,15 @@ its time is up. An answer that leaves the effect unknown ends it, unless the cal
 Invariants
     O1  A call that is not repeatable is never sent again after it may have been proposed.
     O2  Every call is answered exactly once, within its timeout.
+    O3  Once an attempt may have been carried out, no refusal of a later one says otherwise: only
+        a success ends the doubt.
 """
 
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from raftline.model.errors import (
+    DuplicateKey,
     NoLeader,
     NotLeader,
     NotReady,
@@ -203,12 +206,17 @@ class Routed(Generic[T]):
         elif answer.unknown and self._repeatable and "lost" in answer.extras:
             self._router.hint(self._shard, 0)
             self._retry(answer)
+        elif isinstance(answer, DuplicateKey):
+            self._done(answer)  # it says what became of an earlier attempt
         else:
-            self._done(answer)  # O1
+            self._done(self._unknown() or answer)  # O1, O3
+
+    def _unknown(self) -> RaftlineError | None:
+        """Return why nobody knows whether it was done, if that is so. O3."""
+        return self._error if self._error is not None and self._error.unknown else None
 
     def _retry(self, error: RaftlineError) -> None:
-        if self._error is None or not self._error.unknown:
-            self._error = error  # once it may have been done, no later refusal says otherwise
+        self._error = self._unknown() or error
         wait = RETRY_MS[min(self._attempts, len(RETRY_MS) - 1)]
         self._attempts += 1
         if self._router.clock.mono_ms() + wait >= self._deadline:

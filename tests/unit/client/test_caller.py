@@ -109,6 +109,27 @@ def test_where_nobody_listens_the_caller_hears_it_soon() -> None:
     assert calling.took_ms < PATIENCE_MS + 1000
 
 
+def test_where_nobody_listens_any_more_what_was_sent_stays_in_doubt() -> None:
+    """C4: all nodes were killed after the first one took it in."""
+    gone = [Lost("refused", is_sent=False)] * 400
+    calling = Calling(Lost("broken", is_sent=True), *gone)
+    ask = Ask(method="POST", path="/v1/topics/t/messages", body=b"{}", is_repeatable=True)
+    assert isinstance(calling.call(ask), TimedOut)
+
+
+@pytest.mark.parametrize("code", ["no_leader", "unknown_topic", "topic_exists", "disk_full"])
+def test_no_later_refusal_ends_the_doubt_about_an_earlier_attempt(code: str) -> None:
+    """C3."""
+    for doubt in (Lost("broken", is_sent=True), refusal("timed_out", 504)):
+        calling = Calling(doubt, *[refusal(code)] * 400)
+        ask = Ask(method="DELETE", path="/v1/topics/t", is_repeatable=True)
+        assert isinstance(calling.call(ask), TimedOut)
+        calling = Calling(doubt, *[refusal(code)] * 400)
+        answer = calling.call(GET)
+        assert isinstance(answer, RaftlineError)
+        assert answer.code == code, "a question changes nothing: nothing is in doubt"
+
+
 def test_an_answer_that_makes_no_sense_is_a_bug() -> None:
     assert isinstance(Calling(reply(b"<html>", 500)).call(GET), Internal)
 

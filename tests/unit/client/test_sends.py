@@ -320,6 +320,32 @@ def test_messages_with_wishes_go_as_json_and_each_has_its_result() -> None:
         handles[2].outcome()
 
 
+@pytest.mark.parametrize("code", ["no_leader", "invalid_argument"])
+def test_no_later_refusal_ends_the_doubt_about_a_message_with_wishes(code: str) -> None:
+    def told(code: str) -> object:
+        return {"error": {"code": code, "message": "m", "hint": ""}, "partition": 0}
+
+    both = reply({"results": [told("timed_out"), told("no_leader")]})
+    bench = Bench(both, *[reply({"results": [told(code)] * 2})] * 50)
+    handles = [Handle(), Handle()]
+    rows = [bench.row(h, b"x", item={"value": "x"}, timeout_ms=2000.0) for h in handles]
+    bench.sends.take(rows)
+    assert bench.clock.run_until(lambda: handles[0].is_done, 2010)
+    with pytest.raises(TimedOut):
+        handles[0].outcome()
+    with pytest.raises(RaftlineError) as refused:
+        handles[1].outcome()
+    assert refused.value.code == code
+
+
+def test_a_batch_that_may_be_stored_is_in_doubt_whatever_a_later_attempt_is_told() -> None:
+    bench = Bench(PRODUCER, Lost("x", is_sent=True), refusal("batch_too_large", 413))
+    (handle,) = bench.send(b"a")
+    bench.clock.advance(1000)
+    with pytest.raises(TimedOut):
+        handle.outcome()
+
+
 def test_without_a_key_batches_take_turns() -> None:
     clock = FakeClock()
     nodes = Nodes(clock, Random(3))

@@ -1,10 +1,16 @@
-"""Log time: stamps that never go back, jump or stop. T1-T3."""
+"""Log time: stamps that never go back, jump or stop. T1-T5."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftline.node.log_time import CLOCK_OFFSET_MS_MAX, ClusterTime, LogTime
+from raftline.node.log_time import (
+    BEATS,
+    CLOCK_OFFSET_MS_MAX,
+    LEAP_MS,
+    ClusterTime,
+    LogTime,
+)
 from tests.unit.node.little_ports import HandClock
 
 
@@ -44,9 +50,46 @@ def test_a_new_leader_begins_at_cluster_time_unless_the_log_is_ahead() -> None:
     time.lead()
     assert time.stamp() == ahead
     behind = LogTime(clock, cluster)
-    behind.observe(cluster.now_ms() - 5_000)
+    behind.recall(cluster.now_ms() - 3_000)
     behind.lead()
     assert behind.stamp() == cluster.now_ms()
+
+
+def test_a_new_leader_goes_on_where_its_predecessor_was_behind() -> None:
+    """T5: what was to wait for two seconds is not due at once because somebody else leads."""
+    clock, cluster, _ = leading()
+    time = LogTime(clock, cluster)
+    time.recall(cluster.now_ms() - 60_000)
+    stamped = cluster.now_ms() - 1_845  # its cluster time was wrong
+    time.observe(stamped)
+    clock.advance(400)
+    time.lead()
+    assert time.stamp() == stamped + 400
+    clock.advance(1_000)
+    assert time.stamp() == pytest.approx(stamped + 400 + 1_100, abs=1)
+
+
+def test_a_new_leader_that_is_far_behind_starts_at_cluster_time() -> None:
+    """T5: it caught up with old entries, and nobody counted the time since."""
+    clock, cluster, _ = leading()
+    time = LogTime(clock, cluster)
+    time.observe(cluster.now_ms() - LEAP_MS - 1)
+    time.lead()
+    assert time.stamp() == cluster.now_ms()
+
+
+def test_heartbeats_that_come_late_do_not_turn_cluster_time_back() -> None:
+    """T4: they queued behind a busy turn or a lost packet, and come in one go."""
+    clock = HandClock()
+    cluster = ClusterTime(clock)
+    cluster.heard(2, clock.wall_ms() - 3_700)
+    assert cluster.offset_ms() == -1_850, "one alone cannot be told from a clock that is behind"
+    for late_ms in (2_000, 400, 30, 900):
+        cluster.heard(2, clock.wall_ms() - late_ms)
+    assert cluster.offset_ms() == -15
+    for _ in range(BEATS):
+        cluster.heard(2, clock.wall_ms() - 2_000)
+    assert cluster.offset_ms() == -1_000, "its clock went back"
 
 
 def test_what_the_log_says_is_never_undercut_by_an_old_entry() -> None:

@@ -1,4 +1,4 @@
-"""Routing: definite refusals are tried again, unknown outcomes are not. O1, O2."""
+"""Routing: definite refusals are tried again, unknown outcomes are not. O1-O3."""
 
 import struct
 
@@ -12,6 +12,7 @@ from raftline.model.errors import (
     RaftlineError,
     ShuttingDown,
     TimedOut,
+    TopicExists,
 )
 from raftline.node.remote import VERB_APPEND
 from raftline.node.replica import Replica
@@ -150,6 +151,16 @@ def test_a_later_refusal_does_not_make_an_unknown_outcome_known() -> None:
     calls.send(repeatable=True, timeout_ms=200)
     calls.reply(2, lost())
     calls.refuse_all(NotReady("not yet"), 1_000)
+    assert calls.heard == ["timed_out"]
+
+
+def test_nor_does_a_refusal_that_is_final_by_itself() -> None:
+    """O3: the topic that exists may be the one this very call made."""
+    calls = Calls()
+    calls.send(repeatable=True)
+    calls.reply(2, lost())
+    calls.clock.advance(100)
+    calls.reply(3, TopicExists("orders"))
     assert calls.heard == ["timed_out"]
 
 

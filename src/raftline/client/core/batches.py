@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from raftline.model.batch import NO_PRODUCER
-from raftline.model.errors import RaftlineError
+from raftline.model.errors import RaftlineError, TimedOut
 from raftline.model.message import Header, NewMessage
 from raftline.model.records import seal_batch
 
@@ -144,6 +144,11 @@ class Items(Load):
         """Drop the messages and tell everybody who waits."""
         self.rows = []
         super().finish(error)
+
+    def hear(self, at: int, outcome: Sent | RaftlineError) -> None:
+        """Note what an attempt was answered. A refusal does not end the doubt of an earlier one."""
+        if isinstance(outcome, Sent) or not isinstance(self.results[at], TimedOut):
+            self.results[at] = outcome
 
     def sent(self, at: int) -> Sent | RaftlineError:
         """Return what became of the message at a place."""

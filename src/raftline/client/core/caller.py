@@ -4,8 +4,10 @@ Rules
     C1  What may have reached a node is sent again only if that does no harm (``is_repeatable``).
     C2  An error that says "nothing was proposed" is tried again after a pause, within the timeout.
     C3  Every call ends by its deadline: with the last refusal where nothing can have happened,
-        with ``TimedOut`` where something may have.
-    C4  Where no node listens at all, the caller hears it after ``PATIENCE_MS``.
+        with ``TimedOut`` where something may have. Once an attempt may have been carried out, no
+        refusal of a later one says otherwise.
+    C4  Where no node listens at all and nothing was sent, the caller hears it after
+        ``PATIENCE_MS``.
     C5  An attempt that can be repeated has ``ATTEMPT_MS``, so that a node that hangs costs no more.
 """
 
@@ -145,10 +147,10 @@ class _Call:
                 return
         elif isinstance(error, UnknownTopic) and self._tries < UNKNOWN_TOPIC_TRIES:
             if self._ask.method != "POST":
-                self._done(error)
+                self._fail(error)
                 return
         elif not isinstance(error, Unavailable | OverLimit):
-            self._done(error)
+            self._fail(error)
             return
         if isinstance(error, NotReady | ShuttingDown):
             caller.topology.failed(self._host, caller.clock.mono_ms())
@@ -167,14 +169,15 @@ class _Call:
             f"no node answers at {', '.join(caller.topology.seeds)}: {lost.reason}",
             "start one (raftline up, raftline serve), or connect to another address",
         )
-        if not self._was_heard and not lost.is_sent and now - self._began_ms > PATIENCE_MS:  # C4
+        is_silent = not self._was_heard and not self._may_have_happened
+        if is_silent and now - self._began_ms > PATIENCE_MS:  # C4
             self._done(problem)
             return
         self._again(problem)
 
     def _again(self, problem: RaftlineError) -> None:
         if self._is_wanted is not None and not self._is_wanted():
-            self._done(problem)
+            self._fail(problem)
             return
         self._problem = problem
         self._tries += 1
@@ -185,10 +188,12 @@ class _Call:
         caller.clock.call_later(max(0.0, min(pause, left)), self.attempt)
 
     def _give_up(self) -> None:
-        if self._problem is None or self._may_have_happened:
-            self._done(self._timed_out())
-        else:
-            self._done(self._problem)
+        self._fail(self._problem or self._timed_out())
+
+    def _fail(self, error: RaftlineError) -> None:
+        """End with an error. C3."""
+        is_doubtful = self._may_have_happened and self._ask.method != "GET"
+        self._done(self._timed_out() if is_doubtful else error)
 
     def _timed_out(self) -> RaftlineError:
         return TimedOut(f"{self._ask.method} {self._ask.path}", int(self._timeout_ms))

@@ -13,8 +13,8 @@ Rules
     L4  The oldest batch refused as out of order: something before it is missing for good (it ran
         out of time, or was refused). Sequences have no gaps, so nothing from it on is stored: all
         of it is sealed anew in the next epoch.
-    L5  A batch ends by its deadline: ``TimedOut`` if an attempt may have been stored, else with
-        the last refusal.
+    L5  A batch ends by its deadline. It fails with ``TimedOut`` if an attempt may have been
+        stored, else with the last refusal.
     L6  A batch leaves when it is full, when somebody waits for it, or after the linger if no other
         one is on its way (the answer lets the next one go). One that somebody waits for while no
         more may be on their way stays open: all who wait meanwhile share it.
@@ -233,11 +233,7 @@ class Lane:
         """End what is out of time. L5."""
         while self._queue and self._queue[0].deadline_ms <= now:
             batch = self._queue.pop(0)
-            if batch.is_unknown or batch.problem is None:
-                where = f"{self._topic}/{self._partition}"
-                self._end(batch, TimedOut(f"sending {batch.count} messages to {where}", 0))
-            else:
-                self._end(batch, batch.problem)
+            self._end(batch, batch.problem or self._timed_out(batch))
 
     def _send(self, batch: Batch, now: float) -> None:
         sender = self._sender
@@ -361,6 +357,13 @@ class Lane:
             self.epoch = 0
             self._sender.renew_producer()
 
+    def _timed_out(self, batch: Batch) -> RaftlineError:
+        where = f"{self._topic}/{self._partition}"
+        return TimedOut(f"sending {batch.count} messages to {where}", 0)
+
     def _end(self, batch: Batch, error: RaftlineError | None) -> None:
+        """L5."""
+        if error is not None and batch.is_unknown:
+            error = self._timed_out(batch)
         batch.finish(error)
         self._sender.finished(batch)

@@ -370,21 +370,17 @@ class Sends:
         )
 
         def answered(answer: Reply | RaftlineError) -> None:
-            if isinstance(answer, RaftlineError):
-                for slot in slots:
-                    items.results[slot] = answer
-                self._end_items(items)
-                return
-            found = read_body(_decode_results, answer)
+            found = read_body(_decode_results, answer) if isinstance(answer, Reply) else answer
             if isinstance(found, RaftlineError) or len(found.results) != len(slots):
                 problem = found if isinstance(found, RaftlineError) else _NOWHERE
                 for slot in slots:
-                    items.results[slot] = problem
+                    items.hear(slot, problem)
                 self._end_items(items)
                 return
-            for slot, result in zip(slots, found.results, strict=True):
-                items.results[slot] = _sent(topic, result)
-            again = [slot for slot in slots if _is_passing(items.results[slot])]
+            outcomes = [_sent(topic, result) for result in found.results]
+            for slot, outcome in zip(slots, outcomes, strict=True):
+                items.hear(slot, outcome)
+            again = [s for s, outcome in zip(slots, outcomes, strict=True) if _is_passing(outcome)]
             pause = self.caller.pause_ms(tries + 1)
             if again and clock.mono_ms() + pause < items.deadline_ms:
                 clock.call_later(pause, lambda: self._post_items(items, again, tries + 1))
