@@ -29,10 +29,10 @@ line.connect((sys.argv[1], int(sys.argv[2])))
 line.settimeout(0.5)
 heard, began = [], time.monotonic()
 for number in range(int(sys.argv[3])):
-    line.send(str(number).encode())
     try:
+        line.send(str(number).encode())
         heard.append(line.recv(100))
-    except TimeoutError:
+    except (TimeoutError, ConnectionRefusedError):  # nobody answers, or not yet
         pass
 print(len(heard), time.monotonic() - began)
 """
