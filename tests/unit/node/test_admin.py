@@ -1,0 +1,59 @@
+"""Commands on the catalog: who may judge them, and when."""
+
+from raftline.model.errors import NotReady, RaftlineError
+from raftline.model.ids import CATALOG_SHARD
+from raftline.testing import SimCluster, cluster
+from tests.unit.node.whole import answer_of, node
+
+TOPIC = {"name": "orders", "uuid": "a" * 32, "partitions": 1}
+
+
+def catalog_leader(sim: SimCluster) -> str:
+    for name in sim.running:
+        found = node(sim, name).shards.get(CATALOG_SHARD)
+        if found is not None and found.is_leader:
+            return name
+    return ""
+
+
+def test_a_leader_that_did_not_apply_what_came_before_it_judges_nothing() -> None:
+    """It would say "exists" of a topic whose deletion it has in its log, or deny its own work."""
+    with cluster(nodes=3, seed=33) as sim:
+        sim.run_until(lambda: catalog_leader(sim) != "")
+        leading = node(sim, catalog_leader(sim))
+        catalog = leading.shards.get(CATALOG_SHARD)
+        assert catalog is not None
+        sim.advance("500ms")
+        heard: list[bytes | RaftlineError] = []
+        catalog.applied_term -= 1  # as it is right after the election
+        leading.admin._lead(catalog, "topic.create", dict(TOPIC), 1_000, heard.append)
+        assert [type(answer) for answer in heard] == [NotReady]
+        sim.advance("100ms")
+        assert "orders" not in leading.catalog_machine.topics
+        catalog.applied_term += 1
+        made = answer_of(
+            sim,
+            lambda done: leading.admin._lead(catalog, "topic.create", dict(TOPIC), 1_000, done),
+        )
+        assert isinstance(made, bytes)
+
+
+def test_topics_are_made_and_deleted_once_through_changes_of_leaders() -> None:
+    """Every call is answered with what it did, whichever leader carried it out."""
+    with cluster(nodes=3, seed=34) as sim:
+        for number in range(6):
+            name = f"topic-{number}"
+            sim.run_until(lambda: catalog_leader(sim) != "")
+            leader = catalog_leader(sim)
+            via = next(other for other in sim.running if other != leader)
+            heard: list[object] = []
+            node(sim, via).command(
+                "topic.create", {"name": name, "partitions": 1}, 8_000, heard.append
+            )
+            sim.advance(float(number))  # ms: before, while and after it is carried out
+            sim.kill(leader)
+            sim.run_until(lambda heard=heard: bool(heard))
+            assert isinstance(heard[0], dict), heard
+            assert heard[0]["name"] == name
+            sim.start(leader)
+            sim.wait_ready([leader])
