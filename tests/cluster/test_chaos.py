@@ -1,12 +1,14 @@
 """Everything at once, from a seed: kills, pauses, stops, wiped disks, flipped bits, under load."""
 
 import random
+import socket
 import time
 
 import pytest
 
 from raftline.chaos.rig import Rig, flip_bit
-from raftline.chaos.traffic import Traffic
+from raftline.chaos.traffic import Caller, Traffic, wall_ms
+from raftline.testing.batches import seal
 from tests.cluster.conftest import MakeRig
 from tests.cluster.test_disks import HEAVY, SMALL
 
@@ -34,6 +36,36 @@ def test_faults_of_every_kind_one_after_another(make_rig: MakeRig, seed: int, fa
         rig.wait_whole()  # one more loss would be one too many
     traffic.wait_acked(20, 25)
     traffic.finish()
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_start_that_keeps_callers_waiting_is_no_excuse(make_rig: MakeRig, *, hangs: bool) -> None:
+    """A planted fault: what a node does that listens before it can answer. P10 names it."""
+    rig = make_rig()
+    traffic = Traffic(rig, texts=0)
+    caller, name = Caller(rig), rig.names[2]
+    rig.at_close.append(caller.close)
+    rig.kill(name)
+    host, port = rig.node(name).http.removeprefix("http://").split(":")
+    with socket.socket() as door:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((host, int(port)))
+        if hangs:
+            door.listen()
+        rig._back(name)  # as spawn does: it starts, and is not down any more
+        time.sleep(0.01)
+        batch = seal([b"one"], [wall_ms()])
+        op = traffic.append(caller, name, 0, batch, None)
+    rig.restart(name)
+    rig.wait_whole()
+    judged = traffic.judge()
+    if hangs:
+        assert op.outcome == "unknown"
+        assert [v.promise for v in judged.verdict.violations] == ["P10"], str(judged)
+        assert "a call ended after" in str(judged)
+    else:
+        assert op.outcome == "refused"
+        assert judged.verdict.clean, str(judged)
 
 
 def _kill_one(rig: Rig, traffic: Traffic, rng: random.Random, names: list[str]) -> None:

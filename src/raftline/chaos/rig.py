@@ -87,9 +87,8 @@ class Rig:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._unmounts: list[Path] = []
         self.at_close: list[Callable[[], None]] = []
-        self._disturbed_to: dict[str, float] = {}  # until when it was down, paused or starting
+        self._disturbed_to: dict[str, float] = {}  # until when it was down or paused
         self._down_since: dict[str, float] = {}
-        self._starting_since: dict[str, float] = {}  # connections wait in the backlog meanwhile
         self.plan = LocalCluster(directory)
         self._base = free_port_base(nodes + 2)
         self.wires: Wires | Switch | None = Wires(self._pids) if wired and not switched else None
@@ -253,7 +252,6 @@ class Rig:
                 env=self._environment(name),
             )
         self._back(name)
-        self._starting_since[name] = mono_ms()
 
     def move_ports(self, name: str) -> None:
         """Give a stopped node other addresses."""
@@ -307,13 +305,9 @@ class Rig:
             )
         with self.client(name, timeout_ms=500) as client:
             try:
-                is_ready = bool(client.health())
+                return bool(client.health())
             except RaftlineError:
                 return False
-        if is_ready and name in self._starting_since:
-            del self._starting_since[name]
-            self._disturbed_to[name] = mono_ms()
-        return is_ready
 
     def wait_whole(self, seconds: float = 30.0) -> None:
         """Return once every node runs, and no replica is out of service, moving or leaderless."""
@@ -386,8 +380,11 @@ class Rig:
         return name in self._down_since
 
     def was_disturbed(self, name: str, since_ms: float) -> bool:
-        """Say whether a node was down, paused or starting at some time since a moment."""
-        if name in self._down_since or name in self._starting_since:
+        """Say whether a node was down or paused at some time since a moment.
+
+        One that starts is not excused: until it serves it refuses connections.
+        """
+        if name in self._down_since:
             return True
         return self._disturbed_to.get(name, -1.0) >= since_ms
 

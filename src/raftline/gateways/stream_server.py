@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from raftline.telemetry.counters import GatewayCounts
 
 TICK_MS = 1_000
+BACKLOG = 1024  # connections that wait to be taken
 
 
 class Connection(Protocol):
@@ -64,8 +65,9 @@ class StreamServer(Generic[C]):
         raise NotImplementedError
 
     async def start(self, listener: socket.socket) -> None:
-        """Serve on a listening socket."""
-        self._listeners.append(await self._loop.create_server(self.connect, sock=listener))
+        """Serve on a bound socket; it listens from now on. Raises OSError."""
+        server = await self._loop.create_server(self.connect, sock=listener, backlog=BACKLOG)
+        self._listeners.append(server)
         if self._timer is None:
             self._timer = self._loop.call_later(TICK_MS / 1000, self._watch)
 

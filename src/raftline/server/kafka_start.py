@@ -1,28 +1,20 @@
-"""The Kafka gateway beside a node that serves already.
-
-The port listens from the first moment on, so that one that is taken is refused like any other, and
-clients that come early wait in the queue of the socket. The gateway itself is loaded when the node
-takes work and was quiet for a moment, in a thread of its own: a start is measured to the first ack.
-A node whose gateway cannot be loaded serves without it and says so.
-"""
+"""The Kafka gateway beside a node that serves already (late_start.py)."""
 
 import asyncio
 import contextlib
-import gc
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raftline.config.settings import Settings
 from raftline.node.ports import Clock
+from raftline.server.late_start import LateStart
 from raftline.telemetry.log import LogEvent
+from raftline.transport.addresses import BACKLOG
 
 if TYPE_CHECKING:
     from raftline.gateways.kafka.gateway import KafkaGateway
     from raftline.gateways.kafka.ports import KafkaCalls
-
-LOOK_MS = 20  # for the node to be ready
-QUIET_MS = 100  # from then on until the loading begins
 
 Load = Callable[[], "type[KafkaGateway]"]
 
@@ -34,81 +26,48 @@ def load_gateway() -> "type[KafkaGateway]":
     return KafkaGateway
 
 
-class KafkaStart:
-    """Starts the gateway when the time has come; ends it."""
+class KafkaStart(LateStart["KafkaGateway", "KafkaCalls"]):
+    """Starts and ends the Kafka gateway."""
 
-    __slots__ = (
-        "_calls",
-        "_clock",
-        "_gateway",
-        "_is_over",
-        "_listener",
-        "_load",
-        "_log",
-        "_settings",
-        "_task",
-    )
+    name = "kafka"
+    look_ms = 20
+    quiet_ms = 100
 
     def __init__(
         self,
         clock: Clock,
         calls: "KafkaCalls",
         settings: Settings,
-        listener: socket.socket,
+        held: socket.socket,
         log: LogEvent,
         load: Load = load_gateway,
     ) -> None:
-        self._clock = clock
-        self._calls = calls
-        self._settings = settings
-        self._listener = listener
-        self._log = log
-        self._load = load
-        self._gateway: KafkaGateway | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._is_over = False
+        super().__init__(clock, calls, settings, held, log, load)
 
-    def begin(self) -> None:
-        """Begin to look whether the node is ready."""
-        if self._is_over:
-            return
-        if self._calls.status().ready:
-            self._clock.call_later(QUIET_MS, self._go)
-        else:
-            self._clock.call_later(LOOK_MS, self.begin)
+    @property
+    def address(self) -> str:
+        """Return where it listens."""
+        return self._settings.listen.kafka
 
-    def _go(self) -> None:
-        if not self._is_over:
-            loop = asyncio.get_running_loop()
-            self._task = loop.create_task(self._start(loop))
+    def node_is_ready(self) -> None:
+        """Let clients wait in the queue of the socket for the moment that the loading takes."""
+        with contextlib.suppress(OSError):  # it is tried again, and told, when the gateway starts
+            self._held.listen(BACKLOG)
 
-    async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        address = self._settings.listen.kafka
-        try:
-            kind = await loop.run_in_executor(None, self._load)
-            gateway = kind(loop, self._clock, self._calls, self._settings, self._log)
-            await gateway.start(self._listener)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the node serves without
-            self._log("error", "kafka.unavailable", address=address, error=repr(error))
-            return
-        self._gateway = gateway
-        gc.freeze()  # what was loaded stays
-        self._log("info", "kafka.started", address=address)
-        if self._is_over:
-            gateway.close()
+    async def serve(
+        self, kind: "type[KafkaGateway]", loop: asyncio.AbstractEventLoop
+    ) -> "KafkaGateway":
+        """Make the gateway and let it listen."""
+        gateway = kind(loop, self._clock, self._calls, self._settings, self._log)
+        await gateway.start(self._held)
+        return gateway
+
+    async def hang_up(self, gateway: "KafkaGateway") -> None:
+        """Hang up on everybody."""
+        gateway.close()
 
     def stop_listening(self) -> None:
         """Take no new connection."""
         self._is_over = True
         if self._gateway is not None:
             self._gateway.stop_listening()
-
-    async def end(self) -> None:
-        """Hang up on everybody."""
-        self._is_over = True
-        if self._gateway is not None:
-            self._gateway.close()
-        elif self._task is not None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        self._listener.close()

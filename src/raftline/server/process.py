@@ -34,12 +34,12 @@ from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.model.errors import RaftlineError
 from raftline.node.clock import LoopClock
 from raftline.node.lanes import ThreadLane
-from raftline.server.grpc_start import GrpcStart, hold
+from raftline.server.grpc_start import GrpcStart
 from raftline.server.kafka_start import KafkaStart
 from raftline.server.memory import keep_big_blocks
 from raftline.storage.os_disk import DirectoryInUse, OsDisk
 from raftline.telemetry.log import Log
-from raftline.transport.addresses import bind
+from raftline.transport.addresses import bind, hold
 from raftline.transport.ports import LinkEvents
 from raftline.transport.tcp import TcpNetwork
 
@@ -83,9 +83,9 @@ def run(settings: Settings, build: Build | None = None) -> int:
     try:
         _check(settings)
         keep_big_blocks()
-        for name in ("peer", "http", "kafka"):
-            listeners[name] = _listen(name, getattr(settings.listen, name))
-        listeners["grpc"] = _listen("grpc", settings.listen.grpc, hold)
+        listeners["peer"] = _listen("peer", settings.listen.peer, bind)
+        for name in ("http", "kafka", "grpc"):
+            listeners[name] = _listen(name, getattr(settings.listen, name), hold)
         disk = _open_disk(settings.node.data_dir)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_Process(settings, disk, listeners, build or _node).run())
@@ -138,7 +138,7 @@ class _Process:
         try:
             self._start_node()
             await self._network.start(self._listeners["peer"])
-            await self._gateway.start(self._listeners["http"])
+            await self._listen_http()
             self._settle_down()
             self._kafka.begin()
             self._grpc.begin()
@@ -148,6 +148,13 @@ class _Process:
         finally:
             self._take_down()
         return 0
+
+    async def _listen_http(self) -> None:
+        """Take requests from now on: nobody waits in a queue while a node recovers."""
+        try:
+            await self._gateway.start(self._listeners["http"])
+        except OSError as error:  # somebody was quicker
+            raise _busy("http", self._settings.listen.http, error) from error
 
     def _assemble(self) -> None:
         loop = self._loop = asyncio.get_running_loop()
@@ -295,21 +302,25 @@ def _check(settings: Settings) -> None:
         raise Refusal("; ".join(wrong), "raftline serve --print-config shows them all", EXIT_USAGE)
 
 
-def _listen(name: str, address: str, take: Callable[[str], socket.socket] = bind) -> socket.socket:
+def _listen(name: str, address: str, take: Callable[[str], socket.socket]) -> socket.socket:
     try:
         return take(address)
     except OSError as error:
-        flag = f"--{name}-addr"
-        if error.errno == errno.EADDRINUSE:
-            raise Refusal(
-                f"{flag} {address}: the port is taken",
-                f"choose another with {flag} (raftline up: --port-base N), or stop what runs there",
-            ) from error
-        if error.errno in (errno.EACCES, errno.EPERM):
-            hint = f"ports below 1024 need rights: choose another with {flag}"
-            raise Refusal(f"{flag} {address}: not permitted", hint) from error
-        hint = f"{flag} takes host:port of an address this machine has"
-        raise Refusal(f"{flag} {address}: {error.strerror or error}", hint) from error
+        raise _busy(name, address, error) from error
+
+
+def _busy(name: str, address: str, error: OSError) -> Refusal:
+    flag = f"--{name}-addr"
+    if error.errno == errno.EADDRINUSE:
+        return Refusal(
+            f"{flag} {address}: the port is taken",
+            f"choose another with {flag} (raftline up: --port-base N), or stop what runs there",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        hint = f"ports below 1024 need rights: choose another with {flag}"
+        return Refusal(f"{flag} {address}: not permitted", hint)
+    hint = f"{flag} takes host:port of an address this machine has"
+    return Refusal(f"{flag} {address}: {error.strerror or error}", hint)
 
 
 def _open_disk(data_dir: str) -> OsDisk:

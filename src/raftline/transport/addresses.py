@@ -4,18 +4,33 @@ import socket
 
 from raftline.config.addresses import parse_address
 
+BACKLOG = 1024
 
-def bind(address: str) -> socket.socket:
-    """Return a listening socket. Raises OSError (address in use, not permitted, no such host)."""
+
+def hold(address: str) -> socket.socket:
+    """Return a socket that keeps a port from others without listening. Raises OSError.
+
+    Who connects meanwhile is refused, and goes elsewhere: nobody waits for a node that starts.
+    """
     host, port = parse_address(address)
     infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, protocol, _, where = infos[0]
-    listener = socket.socket(family, kind, protocol)
+    holder = socket.socket(family, kind, protocol)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setblocking(False)
-        listener.bind(where)
-        listener.listen(1024)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.setblocking(False)
+        holder.bind(where)
+    except OSError:
+        holder.close()
+        raise
+    return holder
+
+
+def bind(address: str) -> socket.socket:
+    """Return a listening socket. Raises OSError (address in use, not permitted, no such host)."""
+    listener = hold(address)
+    try:
+        listener.listen(BACKLOG)
     except OSError:
         listener.close()
         raise

@@ -1,6 +1,7 @@
 """A process around a little node: ``python little_program.py SETTINGS_JSON [MODE]``."""
 
 import sys
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -28,6 +29,8 @@ class LittleProgram(LittleNode):
             raise WrongDirectory("the directory is of cluster 42", "start elsewhere")
         if self.mode == "full":
             raise OSError(28, "No space left on device")
+        if self.mode == "slow":
+            time.sleep(1.5)  # as a recovery does: nothing else runs
         if self.mode == "fatal":
             self.clock.call_later(50, lambda: self.on_fatal("fdatasync failed: EIO"))
         if self.mode == "bug":

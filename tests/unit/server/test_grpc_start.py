@@ -13,7 +13,9 @@ import uvloop
 
 from raftline.config.settings import ListenSettings, Settings
 from raftline.node.clock import LoopClock
-from raftline.server.grpc_start import GrpcStart, hold, load_gateway
+from raftline.server.grpc_start import GrpcStart, load_gateway
+from raftline.server.kafka_start import KafkaStart
+from raftline.transport.addresses import hold
 from tests.unit.gateways.little_node import LittleNode
 from tests.unit.transport.free_port import bind_free
 
@@ -109,3 +111,36 @@ def test_a_process_loads_no_grpc_to_start() -> None:
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_kafka_clients_wait_for_the_loading_only() -> None:
+    """Before the node takes work they are refused: they go to another one."""
+    logged: list[Any] = []
+
+    async def main() -> None:
+        with bind_free() as free:
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        settings = msgspec.structs.replace(Settings(), listen=ListenSettings(kafka=address))
+        node = LittleNode()
+        node.ready = False
+
+        def log(_level: str, event: str, **fields: Any) -> None:
+            logged.append(event)
+
+        def load() -> Any:
+            raise ImportError("No module named 'crc32c'")
+
+        clock = LoopClock(asyncio.get_running_loop())
+        start = KafkaStart(clock, node, settings, hold(address), log, load)  # type: ignore[arg-type]
+        start.begin()
+        await asyncio.sleep(0.1)
+        assert not listens(address)
+        node.ready = True
+        await until(lambda: listens(address))
+        await until(lambda: bool(logged))
+        assert not listens(address), "nobody will ever take them"
+        await start.end()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(main(), 30))
+    assert logged == ["kafka.unavailable"]

@@ -103,6 +103,29 @@ def test_it_serves_until_it_is_told_to_stop(runs: Runs, number: signal.Signals) 
     assert again.wait_serving() == 200
 
 
+def test_nobody_waits_for_a_node_that_recovers(runs: Runs) -> None:
+    """Its port refuses, so that clients go elsewhere, until a request is answered at once."""
+    child = runs.start("slow")
+    until, refused = time.monotonic() + 30, 0
+    while True:
+        assert time.monotonic() < until
+        began = time.monotonic()
+        client = http.client.HTTPConnection("127.0.0.1", child.port, timeout=5)
+        try:
+            client.connect()
+        except ConnectionRefusedError:
+            refused += 1
+            time.sleep(0.02)
+            continue
+        client.request("GET", "/health")
+        with client.getresponse() as reply:
+            assert reply.status == 200
+        client.close()
+        assert time.monotonic() - began < 1.0
+        assert refused > 20, "it took requests before it could answer them"
+        break
+
+
 def test_a_node_that_does_not_stop_is_ended(runs: Runs) -> None:
     child = runs.start("stuck")
     child.wait_serving()
