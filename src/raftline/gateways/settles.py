@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from raftline.gateways.lease_tokens import LeaseToken
 from raftline.machines.delivery.commands import Settle
 from raftline.model.calls import Settled
-from raftline.model.errors import LeaseLost, RaftlineError
+from raftline.model.errors import LeaseLost, RaftlineError, TimedOut
 from raftline.model.intervals import IntervalSet
 
 Row = tuple[LeaseToken, int, int, str]  # token, verb, delay_ms, reason
@@ -44,12 +44,13 @@ def settles_of(rows: Sequence[Row]) -> dict[Place, list[Settle]]:
 class Verdicts:
     """Gathers what became of every token of a request."""
 
-    __slots__ = ("_done", "_failed", "_lost", "_missing", "_rows")
+    __slots__ = ("_done", "_failed", "_lost", "_missing", "_rows", "_untold")
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
         self._lost: dict[_Key, IntervalSet] = {}
         self._failed: dict[Place, RaftlineError] = {}
+        self._untold: dict[_Key, tuple[IntervalSet, RaftlineError]] = {}  # of calls done in part
         self._missing = 0
         self._done: Callable[[list[RaftlineError | None]], None]
 
@@ -69,29 +70,17 @@ class Verdicts:
             else:
                 for settle, lost in zip(settles, answer.lost, strict=True):
                     if lost:
-                        self._note(topic, partition, settle, lost)
+                        self._lost[_key_in(topic, partition, settle)] = _set_of(lost)
+                for settle, failed in zip(settles, answer.failed, strict=False):
+                    if failed and answer.error is not None:
+                        error = RaftlineError.from_wire(answer.error)
+                        key = _key_in(topic, partition, settle)
+                        self._untold[key] = (_set_of(failed), error)
             self._missing -= 1
             if not self._missing:
                 self._done([self._verdict(row) for row in self._rows])
 
         return take
-
-    def _note(self, topic: str, partition: int, settle: Settle, lost: Sequence[int]) -> None:
-        key = (
-            topic,
-            partition,
-            settle.group,
-            settle.verb,
-            settle.term,
-            settle.sequence,
-            settle.attempt,
-            settle.generation,
-            settle.delay_ms,
-            settle.reason,
-        )
-        found = self._lost.setdefault(key, IntervalSet())
-        for at in range(0, len(lost), 2):
-            found.add(lost[at], lost[at + 1])
 
     def _verdict(self, row: Row) -> RaftlineError | None:
         token = row[0]
@@ -101,7 +90,43 @@ class Verdicts:
         lost = self._lost.get(_key_of(row)) if self._lost else None
         if lost is not None and token.offset in lost:
             return LeaseLost(f"{token.topic}/{token.partition}@{token.offset}")
+        untold = self._untold.get(_key_of(row)) if self._untold else None
+        if untold is not None and token.offset in untold[0]:
+            return untold[1]
         return None
+
+
+def done_in_part(settled: Settled) -> RaftlineError | None:
+    """Return the refusal of a call that ended in the midst, for who hears one word for all.
+
+    Nobody can say then that nothing was done, whatever stopped it: the effect is unknown.
+    """
+    if settled.error is None:
+        return None
+    why = RaftlineError.from_wire(settled.error)
+    count = sum(sum(ranges[1::2]) - sum(ranges[::2]) for ranges in settled.failed)
+    message = f"a settle was done in part; {count} messages were left: {why.message}"
+    hint = "send it again: lease_lost then means that it was done, or that the lease ended"
+    return RaftlineError.from_wire((TimedOut.code, message, hint, {}))
+
+
+def _key_in(topic: str, partition: int, settle: Settle) -> _Key:
+    return (
+        topic,
+        partition,
+        settle.group,
+        settle.verb,
+        settle.term,
+        settle.sequence,
+        settle.attempt,
+        settle.generation,
+        settle.delay_ms,
+        settle.reason,
+    )
+
+
+def _set_of(flat: Sequence[int]) -> IntervalSet:
+    return IntervalSet(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _key_of(row: Row) -> _Key:

@@ -65,9 +65,16 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """Settles are committed; per settle the flat ranges whose lease had moved on."""
+    """Settles are committed; per settle the flat ranges whose lease had moved on.
+
+    A call of many pieces may end in the midst: then ``failed`` has, per settle, the flat ranges
+    that were not tried or of which nothing was heard, and ``error`` says why. What is in neither
+    is settled.
+    """
 
     lost: list[list[int]]
+    failed: list[list[int]] = []
+    error: ErrorWire | None = None
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -123,6 +123,15 @@ class RangeTable:
         """Say whether anything of ``[start, end)`` is held."""
         return next(self.overlapping(start, end), None) is not None
 
+    def count(self, start: int, end: int) -> int:
+        """Return how many ranges overlap ``[start, end)``; looks at chunks, not at ranges."""
+        if start >= end or not self._chunks:
+            return 0
+        at, low = self._place(start)
+        to = max(at, bisect_left(self._firsts, end) - 1)
+        between = sum(len(chunk.starts) for chunk in self._chunks[at:to])
+        return max(0, between + bisect_left(self._chunks[to].starts, end) - low)
+
     def first(self) -> Held | None:
         """Return the first range."""
         return self.find(self._firsts[0]) if self._firsts else None
@@ -242,13 +251,24 @@ class RangeTable:
         return True
 
     def _grow(self, at: int, place: int, end: int, row: "array[int]") -> bool:
-        """Let a range with the same row reach up to ``end``, if it then touches nothing. T2."""
+        """Let a range with the same row reach up to ``end``, or to the end of the next. T2."""
         chunk, cell = self._chunks[at], place * self._width
+        width = self._width
+        if chunk.cells[cell + 1 : cell + width] != row:
+            return False
         if place + 1 < len(chunk.starts):
             after = chunk.starts[place + 1]
+            if after == end and len(chunk.starts) > _SMALL_ROWS:
+                if chunk.cells[cell + width + 1 : cell + 2 * width] == row:  # up to the next: one
+                    chunk = self._own(at)
+                    del chunk.starts[place + 1], chunk.cells[cell : cell + width]
+                    self._rows -= 1
+                    return True
+                self._own(at).cells[cell] = end
+                return True
         else:
             after = self._firsts[at + 1] if at + 1 < len(self._firsts) else end + 1
-        if after <= end or chunk.cells[cell + 1 : cell + self._width] != row:
+        if after <= end:
             return False
         self._own(at).cells[cell] = end
         return True

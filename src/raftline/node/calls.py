@@ -223,9 +223,9 @@ class NodeCalls:
         """Ack, nack, reject or extend leased messages; answered when it is committed."""
         place = self._local.get((topic, partition))
         if place is not None and place.replica.is_leader:
-            self._node.desks.settle_led(place.replica, settles, timeout_ms, done)
+            self._node.settles.settle_led(place.replica, settles, timeout_ms, done)
         else:
-            self._node.desks.settle(topic, partition, settles, timeout_ms, done)
+            self._node.settles.settle(topic, partition, settles, timeout_ms, done)
 
     def schedule(
         self,

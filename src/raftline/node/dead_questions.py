@@ -22,10 +22,11 @@ import msgspec
 from raftline.machines.delivery.commands import Forget, Revive
 from raftline.machines.delivery.group import WorkGroup
 from raftline.machines.delivery.rows import DEAD, DYING, generation_of, state_of
-from raftline.model.errors import InvalidArgument, UnknownGroup, UnknownTopic
+from raftline.model.errors import InvalidArgument, RaftlineError, UnknownGroup, UnknownTopic
 from raftline.model.intervals import IntervalSet
 from raftline.node.partition import PartitionHost
 from raftline.node.questions import Arguments, Done, answering
+from raftline.node.settle_pieces import PIECE_ROWS
 
 if TYPE_CHECKING:
     from raftline.node.node import Node
@@ -47,47 +48,64 @@ class DeadQuestions:
         add("dead.forget", self._forget)
 
     def _state(self, host: PartitionHost, asked: Arguments, _timeout_ms: int, done: Done) -> None:
-        done({"words": self._words(host, asked)[0]})
+        done({"words": self._words(host, asked)})
 
     def _revive(self, host: PartitionHost, asked: Arguments, timeout_ms: int, done: Done) -> None:
-        words, ranges = self._words(host, asked)
-        self._change(host, Revive(_text(asked, "group"), ranges), words, timeout_ms, done)
+        self._change(Revive, host, asked, timeout_ms, done)
 
     def _forget(self, host: PartitionHost, asked: Arguments, timeout_ms: int, done: Done) -> None:
-        words, ranges = self._words(host, asked)
-        self._change(host, Forget(_text(asked, "group"), ranges), words, timeout_ms, done)
+        self._change(Forget, host, asked, timeout_ms, done)
 
     def _change(
         self,
+        command: type[Revive | Forget],
         host: PartitionHost,
-        command: Revive | Forget,
-        words: list[str],
+        asked: Arguments,
         timeout_ms: int,
         done: Done,
     ) -> None:
-        if not command.ranges:
-            done({"words": words})
-            return
-
+        """Change the dead, piece by piece; what an error kept back has its code for a word."""
+        words = self._words(host, asked)
+        rows = _rows(asked)
+        dead = [at for at, word in enumerate(words) if word == W_DEAD]
         deadline = self._node.clock.mono_ms() + timeout_ms
-        host.deliver([command], deadline, timeout_ms, answering({"words": words}, done))
 
-    def _words(self, host: PartitionHost, asked: Arguments) -> tuple[list[str], list[int]]:
-        """Return a word for each row, and the flat ranges of those that are dead."""
+        def step(start: int) -> None:
+            if start >= len(dead):
+                done({"words": words})
+                return
+            piece = [rows[at][0] for at in dead[start : start + PIECE_ROWS]]
+            ranges = IntervalSet((offset, offset + 1) for offset in piece)
+            flat = [edge for pair in ranges for edge in pair]
+            host.deliver(
+                [command(_text(asked, "group"), flat)],
+                deadline,
+                timeout_ms,
+                answering({}, lambda answer: took(start, answer)),
+            )
+
+        def took(start: int, answer: Arguments | RaftlineError) -> None:
+            if not isinstance(answer, RaftlineError):
+                step(start + PIECE_ROWS)
+            elif not start:
+                done(answer)
+            else:
+                for at in dead[start:]:
+                    words[at] = answer.code
+                done({"words": words})
+
+        step(0)
+
+    def _words(self, host: PartitionHost, asked: Arguments) -> list[str]:
+        """Return a word for each row."""
         if asked.get("uuid") != host.identity.topic_uuid:
             raise UnknownTopic(host.name)
         name = _text(asked, "group")
         group = host.machine.delivery.groups.get(name)
         if group is None:
             raise UnknownGroup(name)
-        dead = IntervalSet()
-        words: list[str] = []
-        for offset, generation in _rows(asked):
-            word = _word(group, host.machine.log_start, offset, generation)
-            words.append(word)
-            if word == W_DEAD:
-                dead.add(offset, offset + 1)
-        return words, [end for pair in dead for end in pair]
+        log_start = host.machine.log_start
+        return [_word(group, log_start, *row) for row in _rows(asked)]
 
 
 def _word(group: WorkGroup, log_start: int, offset: int, generation: int) -> str:

@@ -24,7 +24,7 @@ CHAR_BYTES = 4
 class DeliverCall:
     """Some commands of one caller, and who hears what became of them."""
 
-    __slots__ = ("commands", "deadline", "done", "timeout_ms", "weight")
+    __slots__ = ("commands", "deadline", "done", "rows", "timeout_ms", "weight")
 
     def __init__(
         self,
@@ -33,8 +33,10 @@ class DeliverCall:
         timeout_ms: int,
         done: DeliverDone,
         weight: int = 0,
+        rows: int = 0,
     ) -> None:
         self.commands = commands
+        self.rows = rows or sum(map(rows_of, commands))
         self.weight = weight or sum(map(weigh, commands)) or COMMAND_BYTES
         self.deadline = deadline
         self.timeout_ms = timeout_ms
@@ -91,6 +93,17 @@ class DeliverProposal:
                 call.answer(TimedOut(f"a command to {self._name}", call.timeout_ms))
         self._deadline = min([c.deadline for c in self._calls if c.done is not None], default=NEVER)
         return all(call.done is None for call in self._calls)
+
+
+def rows_of(command: Command) -> int:
+    """Return about how many rows a command changes, without a look at them."""
+    match command:
+        case Settle() | Revive() | Forget() | RejectQuery():
+            return max(1, len(command.ranges) // 2)
+        case Grant() | LeaseQuery():
+            return len(command.spans) // 4 if command.keys is None else len(command.keys)
+        case _:
+            return 1
 
 
 def weigh(command: Command) -> int:

@@ -15,6 +15,8 @@ Invariants
         to have confirmed this leader within the last election timeout. A redelivery waits.
     D3  Every receive and every settle is answered once, within its time.
     D4  Messages are handed out in the order of the chooser; receivers are served in turn.
+    D5  Commands are proposed in the order they came, of about ``TURN_ROWS`` rows a turn; what is
+        left goes with the next turn, or is answered when its time is up.
 """
 
 from collections.abc import Sequence
@@ -36,7 +38,7 @@ from raftline.machines.delivery.group import WorkGroup
 from raftline.machines.delivery.outcomes import Granted, Outcome
 from raftline.machines.machine import Refused
 from raftline.model.calls import ReadReply, Received
-from raftline.model.errors import NoLeader, NotLeader, RaftlineError
+from raftline.model.errors import NoLeader, NotLeader, RaftlineError, TimedOut
 from raftline.model.limits import DELIVER_COMMANDS_MAX
 from raftline.node.counter import Counter, Receiver, Watcher
 from raftline.node.deliver_proposal import NEVER, DeliverCall, DeliverDone, DeliverProposal
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from raftline.node.replica import Proposal, Replica
 
 ENTRY_BYTES = 1 << 20  # commands of one turn share entries up to about this size
+TURN_ROWS = 500  # rows that the commands of one turn may change: every replica applies them at once
 FEED_BYTES = 128 << 10  # messages whose keys are read at once
 FEEDS_MAX = 4  # such reads in one go
 
@@ -112,6 +115,8 @@ class Desk:
     def proposals(self, at_ms: int) -> "list[tuple[bytes, Proposal]]":
         """Return what was collected, as entries of bounded size."""
         calls, self._calls = self._calls, []
+        if len(calls) > 1 and sum([call.rows for call in calls]) > TURN_ROWS:
+            calls = self._hold_back(calls)
         found: list[tuple[bytes, Proposal]] = []
         some: list[DeliverCall] = []
         count = weight = 0
@@ -124,6 +129,18 @@ class Desk:
         if some:
             found.append(self._entry(at_ms, some))
         return found
+
+    def _hold_back(self, calls: list[DeliverCall]) -> list[DeliverCall]:
+        """Return what is about ``TURN_ROWS`` rows; the rest waits for the next turn. D5."""
+        rows = at = 0
+        while at < len(calls) and (not at or rows + calls[at].rows <= TURN_ROWS):
+            rows += calls[at].rows
+            at += 1
+        self._calls = calls[at:]
+        if self._calls:
+            self._replica.collected(sum([call.weight for call in self._calls]))
+            self._host.watch()
+        return calls[:at]
 
     def _entry(self, at_ms: int, calls: list[DeliverCall]) -> "tuple[bytes, Proposal]":
         commands = [command for call in calls for command in call.commands]
@@ -418,7 +435,16 @@ class Desk:
         self._watchers = [w for w in self._watchers if w.deadline > now_ms and not w.is_told]
         for watcher in late:
             watcher.tell()
-        return bool(self._watchers or self._parked)
+        self._expire_held(now_ms)
+        return bool(self._watchers or self._parked or self._calls)
+
+    def _expire_held(self, now_ms: float) -> None:
+        """Answer commands that waited for a turn too long. D5."""
+        overdue = [call for call in self._calls if call.deadline <= now_ms]
+        if overdue:
+            self._calls = [call for call in self._calls if call.deadline > now_ms]
+            for call in overdue:
+                call.answer(TimedOut(f"a command to {self._host.name}", call.timeout_ms))
 
     def _answer_overdue(self, counter: Counter, now_ms: float) -> None:
         """Tell those whose time is up that there is nothing; or, if nobody could look, that. D3."""

@@ -1,11 +1,10 @@
-"""Desks: receive and settle, from any node to the leader of a partition.
+"""Desks: receive, from any node at the leader of a partition.
 
 A receive names a partition or leaves the choice: then every leader of the topic is asked what
 waits for the group, and the partition with the highest waiting lane serves it. While nothing waits
 anywhere all leaders are asked to say when that changes.
 
-Costs: a receive and a settle of a partition led here cost a few dictionary look-ups; many settles
-share one entry.
+Costs: a receive of a partition led here costs a few dictionary look-ups.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from raftline.machines.delivery.commands import BACKOFF, NACK, START_FIRST, Policy, Settle
-from raftline.machines.delivery.outcomes import Outcome, SettledRanges
-from raftline.machines.delivery.retries import backoff_ms
-from raftline.machines.machine import Refused
-from raftline.model.calls import Received, Settled
-from raftline.model.errors import InvalidArgument, OverLimit, RaftlineError, TooLarge
+from raftline.machines.delivery.commands import START_FIRST, Policy
+from raftline.model.calls import Received
+from raftline.model.errors import (
+    InvalidArgument,
+    OverLimit,
+    RaftlineError,
+    TooLarge,
+)
 from raftline.model.limits import (
-    DELIVER_BYTES_MAX,
-    DELIVER_COMMANDS_MAX,
     MEMBER_ID_CHARS_MAX,
     RECEIVE_COUNT_MAX,
     RECEIVERS_PARKED_MAX,
@@ -30,12 +29,10 @@ from raftline.model.limits import (
 from raftline.model.names import is_dead_letter_topic
 from raftline.model.settings import effective
 from raftline.node.counter import Receiver, Watcher, always
-from raftline.node.deliver_proposal import DeliverCall, weigh
 from raftline.node.desk import Desk, DeskSettings
 from raftline.node.partition import PartitionHost
-from raftline.node.ports import Rng
 from raftline.node.receives import SpreadReceive
-from raftline.node.remote import VERB_READY, VERB_RECEIVE, VERB_SETTLE, Reply
+from raftline.node.remote import VERB_READY, VERB_RECEIVE, Reply
 from raftline.node.replica import Replica
 from raftline.node.router import DEFINITE
 
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
     from raftline.node.node import Node
 
 ReceivedDone = Callable[[Received | RaftlineError], None]
-SettledDone = Callable[[Settled | RaftlineError], None]
 
 
 class Receive(msgspec.Struct, frozen=True, array_like=True):
@@ -60,13 +56,6 @@ class Receive(msgspec.Struct, frozen=True, array_like=True):
     ordered: bool = False
 
 
-class SettleAll(msgspec.Struct, frozen=True, array_like=True):
-    """Settles on their way to the leader."""
-
-    shard: int
-    settles: list[Settle]
-
-
 class AskReady(msgspec.Struct, frozen=True, array_like=True):
     """Ask a node which of these partitions, if it leads them, have something for a group."""
 
@@ -76,43 +65,6 @@ class AskReady(msgspec.Struct, frozen=True, array_like=True):
 
 
 Ready = list[tuple[int, int]]  # shard, highest waiting lane
-
-
-class SettleCall(DeliverCall):
-    """Settles of one caller at a partition that is led here."""
-
-    __slots__ = ("_desks", "_settled", "settles", "shard")
-
-    def __init__(
-        self,
-        desks: "Desks",
-        shard: int,
-        settles: list[Settle],
-        deadline: float,
-        timeout_ms: int,
-        settled: SettledDone,
-        weight: int,
-    ) -> None:
-        self.commands = settles  # as DeliverCall does, without a call: one for every ack
-        self.weight = weight
-        self.deadline = deadline
-        self.timeout_ms = timeout_ms
-        self.done = self._tell
-        self._desks = desks
-        self._settled = settled
-        self.settles = settles
-        self.shard = shard
-
-    def _tell(self, answer: Sequence[Outcome] | RaftlineError) -> None:
-        if isinstance(answer, RaftlineError):
-            self._desks.refused(self, answer, self._settled)
-            return
-        if len(answer) == 1:
-            outcome = answer[0]
-            if type(outcome) is SettledRanges and not outcome.lost:
-                self._settled(_ALL_SETTLED)
-                return
-        self._settled(_settled(self.settles, answer))
 
 
 class Desks:
@@ -127,7 +79,6 @@ class Desks:
         """Answer other nodes."""
         remote = self._node.remote
         remote.handle(VERB_RECEIVE, self._on_receive)
-        remote.handle(VERB_SETTLE, self._on_settle)
         remote.handle(VERB_READY, self._on_ready)
 
     # ------------------------------------------------------------------ desks
@@ -336,104 +287,6 @@ class Desks:
             lambda answer: reply(answer if isinstance(answer, RaftlineError) else _pack(answer)),
         )
 
-    # ------------------------------------------------------------------ settle
-
-    def settle(
-        self,
-        topic: str,
-        partition: int,
-        settles: list[Settle],
-        timeout_ms: int,
-        done: SettledDone,
-    ) -> None:
-        """Ack, nack, reject or extend; answered when it is committed."""
-        shard = self._node.locate(topic, partition)
-        if isinstance(shard, RaftlineError):
-            done(shard)
-            return
-        replica = self._node.shards.get(shard)
-        if replica is not None and replica.is_leader:
-            self.settle_led(replica, settles, timeout_ms, done)
-            return
-        weight = _weight_of(settles)
-        if isinstance(weight, RaftlineError):
-            done(weight)
-        else:
-            self._settle_elsewhere(shard, settles, timeout_ms, done)
-
-    def settle_led(
-        self, replica: Replica, settles: list[Settle], timeout_ms: int, done: SettledDone
-    ) -> None:
-        """Settle on a partition that is led here, or by whoever leads it when it comes to that."""
-        weight = weigh(settles[0]) if len(settles) == 1 else _weight_of(settles)
-        if isinstance(weight, RaftlineError) or weight > DELIVER_BYTES_MAX:
-            refusal = _weight_of(settles)
-            assert isinstance(refusal, RaftlineError)
-            done(refusal)
-            return
-        deadline = self._node.clock.mono_ms() + timeout_ms
-        host = replica.host
-        assert isinstance(host, PartitionHost)
-        desk = host.desk or self.of(replica)
-        policy = desk.settings.policy
-        if policy.jitter_percent:
-            settles = [_jittered(self._node.rng, policy, settle) for settle in settles]
-        desk.take(SettleCall(self, replica.shard, settles, deadline, timeout_ms, done, weight))
-
-    def refused(self, call: "SettleCall", error: RaftlineError, done: SettledDone) -> None:
-        """Settles were refused here; if nothing of them was proposed, ask who leads now."""
-        left = int(call.deadline - self._node.clock.mono_ms())
-        if left > 0 and isinstance(error, DEFINITE):
-            self._settle_elsewhere(call.shard, call.settles, left, done)
-        else:
-            done(error)
-
-    def _settle_elsewhere(
-        self, shard: int, settles: list[Settle], timeout_ms: int, done: SettledDone
-    ) -> None:
-        def local(led: Replica, left_ms: int, answer: SettledDone) -> None:
-            self._settle_here(led, settles, left_ms, answer)
-
-        self._node.router.send(
-            shard,
-            VERB_SETTLE,
-            [_pack(SettleAll(shard, settles))],
-            timeout_ms,
-            lambda answer: done(_decode_settled(answer) if isinstance(answer, bytes) else answer),
-            local,
-            repeatable=False,
-        )
-
-    def _settle_here(
-        self, replica: Replica, settles: Sequence[Settle], timeout_ms: int, done: SettledDone
-    ) -> None:
-        if not isinstance(replica.host, PartitionHost):
-            done(InvalidArgument(f"{replica.name} holds no messages"))
-            return
-
-        def applied(outcomes: Sequence[Outcome] | RaftlineError) -> None:
-            done(outcomes if isinstance(outcomes, RaftlineError) else _settled(settles, outcomes))
-
-        deadline = self._node.clock.mono_ms() + timeout_ms
-        desk = self.of(replica)
-        policy = desk.settings.policy
-        if policy.jitter_percent:
-            settles = [_jittered(self._node.rng, policy, settle) for settle in settles]
-        desk.collect(settles, deadline, timeout_ms, applied)
-
-    def _on_settle(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
-        ask = _decode_settle(body)
-        replica = self._node.led(ask.shard)
-        if isinstance(replica, RaftlineError):
-            reply(replica)
-            return
-        self._settle_here(
-            replica,
-            ask.settles,
-            timeout_ms,
-            lambda answer: reply(answer if isinstance(answer, RaftlineError) else _pack(answer)),
-        )
-
     # ------------------------------------------------------------------ what waits where
 
     def ready_here(self, shards: Sequence[int], group: str) -> Ready:
@@ -481,42 +334,6 @@ class Desks:
             changed()
 
 
-def _weight_of(settles: Sequence[Settle]) -> int | RaftlineError:
-    count = len(settles)
-    if not 0 < count <= DELIVER_COMMANDS_MAX:
-        return TooLarge("settles in one request", count, DELIVER_COMMANDS_MAX)
-    weight = weigh(settles[0]) if count == 1 else sum(map(weigh, settles))
-    if weight > DELIVER_BYTES_MAX:
-        return TooLarge("bytes of settles in one request", weight, DELIVER_BYTES_MAX)
-    return weight
-
-
-def _settled(settles: Sequence[Settle], outcomes: Sequence[Outcome]) -> Settled | RaftlineError:
-    if len(outcomes) == 1:
-        outcome = outcomes[0]
-        if type(outcome) is SettledRanges and not outcome.lost:
-            return _ALL_SETTLED
-    lost: list[list[int]] = []
-    for settle, outcome in zip(settles, outcomes, strict=True):
-        if isinstance(outcome, SettledRanges):
-            lost.append(list(outcome.lost))
-        elif isinstance(outcome, Refused):
-            if len(settles) == 1:
-                return outcome.error()
-            lost.append(list(settle.ranges))
-    return Settled(lost)
-
-
-def _jittered(rng: Rng, policy: Policy, settle: Settle) -> Settle:
-    """Stamp a delay that varies into a nack that leaves it to the policy."""
-    if settle.verb != NACK or settle.delay_ms != BACKOFF:
-        return settle
-    delay_ms = backoff_ms(policy, max(1, settle.attempt))
-    swing = delay_ms * policy.jitter_percent // 100
-    delay_ms += rng.randrange(-swing, swing + 1)
-    return msgspec.structs.replace(settle, delay_ms=max(0, delay_ms))
-
-
 def _check(ask: Receive) -> RaftlineError | None:
     if not 0 < ask.count_max <= RECEIVE_COUNT_MAX:
         return InvalidArgument(
@@ -527,10 +344,7 @@ def _check(ask: Receive) -> RaftlineError | None:
     return None
 
 
-_ALL_SETTLED = Settled([[]])
 _pack = msgspec.msgpack.encode
 _decode_receive = msgspec.msgpack.Decoder(Receive).decode
-_decode_settle = msgspec.msgpack.Decoder(SettleAll).decode
 _decode_ready = msgspec.msgpack.Decoder(AskReady).decode
 _decode_received = msgspec.msgpack.Decoder(Received).decode
-_decode_settled = msgspec.msgpack.Decoder(Settled).decode

@@ -67,6 +67,7 @@ from raftline.node.replica import Replica
 from raftline.node.router import Router
 from raftline.node.seats import Seats
 from raftline.node.segments import Segments
+from raftline.node.settles import Settles
 from raftline.node.shards import Found as FoundShard
 from raftline.node.shards import Shards, find_shards, shard_directory
 from raftline.node.staging import StagedWrites
@@ -255,6 +256,7 @@ class Node(NodeCalls):
         self.questions = Questions(self)
         self.group_calls = GroupCalls(self)
         self.desks = Desks(self)
+        self.settles = Settles(self)
         self.waiting = WaitingMessages(self)
         self.staging = StagedWrites(self)
         self.log_questions = LogQuestions(self)
@@ -290,6 +292,7 @@ class Node(NodeCalls):
             self.questions,
             self.group_calls,
             self.desks,
+            self.settles,
             self.waiting,
             self.pieces,
             self.letters,

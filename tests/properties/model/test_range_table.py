@@ -12,10 +12,14 @@ row = st.tuples(st.integers(0, 1), st.sampled_from([0, -(1 << 63), (1 << 63) - 1
 step = st.tuples(st.sampled_from(["put", "replace", "remove", "freeze"]), edge, edge, row)
 
 
-@pytest.fixture(autouse=True, params=[3, 512], ids=["tiny chunks", "chunks"])
+@pytest.fixture(
+    autouse=True,
+    params=[(3, 3), (512, 512), (3, 1), (512, 1)],
+    ids=["tiny chunks", "chunks", "tiny chunks, short ways", "chunks, short ways"],
+)
 def chunk_rows(request, monkeypatch):
-    monkeypatch.setattr(range_table, "CHUNK_ROWS", request.param)
-    monkeypatch.setattr(range_table, "_SMALL_ROWS", request.param)
+    monkeypatch.setattr(range_table, "CHUNK_ROWS", request.param[0])
+    monkeypatch.setattr(range_table, "_SMALL_ROWS", request.param[1])
 
 
 def do(fast: RangeTable, naive: dict, verb: str, low: int, high: int, row: tuple) -> None:
@@ -51,6 +55,7 @@ def test_the_same_as_a_dict(steps, start, end):
         n for n in asked if n not in naive
     ]
     assert fast.overlaps(start, end) == bool(held)
+    assert fast.count(start, end) == len(list(fast.overlapping(start, end)))
     for offset in range(-1, 42):
         assert (offset in fast) == (offset in naive)
         found, after = fast.find(offset), fast.next_from(offset)

@@ -16,6 +16,7 @@ from raftline.model.batch import check_batch
 from raftline.model.calls import Received, Settled
 from raftline.model.errors import RaftlineError, TooLarge
 from raftline.model.records import seal_batch
+from raftline.node.settle_pieces import PIECE_ROWS
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, host, lead, node, replica, stall_segments
 from tests.unit.node.work import (
@@ -519,8 +520,28 @@ def test_many_settles_are_spread_over_entries_of_bounded_size(sim: SimCluster) -
         node(sim, leader).settle(TOPIC, 0, [heavy] * 1000, 5_000, heard.append)
     sim.run_until(lambda: len(heard) == 4)
     assert heard == [Settled([[]] * 1000)] * 4
-    assert len(sizes) == 4
+    pieces = 4 * 1000 // PIECE_ROWS
+    assert pieces // 2 <= len(sizes) <= pieces  # as many as a turn takes share an entry
     assert max(sizes) < 2 << 20
+
+
+def test_what_a_turn_does_not_take_is_answered_when_its_time_is_up(sim: SimCluster) -> None:
+    """D5, without a majority: a part is proposed, the rest waits in vain."""
+    fill(sim, 600, batch=100)
+    leader, followers = lead(sim, TOPIC)
+    got = receive(sim, via=leader, count=600)
+    sim.advance("100ms")
+    for name in followers:
+        sim.cut(leader, name)
+    (row,) = settles(got)
+    heard: list[object] = []
+    for at in range(4):
+        ranges = [edge for o in range(at * 400, at * 400 + 400, 2) for edge in (o, o + 1)]
+        some = msgspec.structs.replace(row, ranges=ranges)
+        node(sim, leader).settle(TOPIC, 0, [some], 400, heard.append)
+    sim.run_until(lambda: len(heard) == 4, "3s")
+    assert {answer.code for answer in heard if isinstance(answer, RaftlineError)} == {"timed_out"}
+    assert len(heard) == 4
 
 
 def test_settles_too_large_for_an_entry_are_refused(sim: SimCluster) -> None:

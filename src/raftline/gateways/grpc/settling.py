@@ -7,7 +7,7 @@ from raftline.gateways.grpc.calling import error_message, new_answer, settle
 from raftline.gateways.lease_tokens import decode_token
 from raftline.gateways.ports import Calls
 from raftline.gateways.publication import check_partition
-from raftline.gateways.settles import Row, Verdicts, merge_ranges, settles_of
+from raftline.gateways.settles import Row, Verdicts, done_in_part, merge_ranges, settles_of
 from raftline.machines.delivery.commands import BACKOFF, EXTEND, NACK, VERBS, Settle
 from raftline.model.calls import Settled
 from raftline.model.errors import InvalidArgument, RaftlineError, TooLarge
@@ -70,13 +70,12 @@ class Settling:
         except RaftlineError as error:
             settle(future, error)
             return future
-        self._calls.settle(
-            request.topic,
-            request.partition,
-            settles,
-            timeout_ms,
-            lambda answer: settle(future, answer),
-        )
+
+        def take(answer: Settled | RaftlineError) -> None:
+            in_part = done_in_part(answer) if isinstance(answer, Settled) else None
+            settle(future, in_part or answer)
+
+        self._calls.settle(request.topic, request.partition, settles, timeout_ms, take)
         return future
 
 

@@ -15,7 +15,7 @@ from raftline.gateways.http.answers import RangesAnswer, SettleAnswer
 from raftline.gateways.http.connection import Exchange, Run
 from raftline.gateways.http.items import ReadItem, fill_item
 from raftline.gateways.http.routes import Request, Router
-from raftline.gateways.http.settling import RangesBody, SettleRanges
+from raftline.gateways.http.settling import RangesBody, SettleRanges, answer_ranges
 from raftline.gateways.http.spans import tell_delivered
 from raftline.gateways.lease_tokens import LeaseToken, decode_token, encode_token
 from raftline.gateways.opened import OpenedBatches
@@ -30,7 +30,7 @@ from raftline.machines.delivery.commands import (
     VERBS,
     Settle,
 )
-from raftline.model.calls import Received, Settled
+from raftline.model.calls import Received
 from raftline.model.errors import InvalidArgument, RaftlineError, TooLarge
 from raftline.model.limits import (
     LEASE_MS_MAX,
@@ -335,11 +335,12 @@ class DeliveryRoutes:
                 )
             )
 
-        def answer(settled: Settled) -> None:
-            exchange.json({"lost": settled.lost})
-
         self._calls.settle(
-            request.topic, partition, settles, request.timeout_ms, exchange.then(answer)
+            request.topic,
+            partition,
+            settles,
+            request.timeout_ms,
+            exchange.then(lambda settled: answer_ranges(exchange, settled)),
         )
 
 

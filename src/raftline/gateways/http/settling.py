@@ -12,9 +12,11 @@ from typing import Annotated
 
 import msgspec
 
+from raftline.gateways.error_table import row_of
 from raftline.gateways.http import replies
 from raftline.gateways.http.connection import EXCHANGE_BYTES, Exchange, HttpConnection, Known
 from raftline.gateways.ports import Calls
+from raftline.gateways.settles import done_in_part
 from raftline.machines.delivery.commands import ACK, VERBS, Settle
 from raftline.model.calls import Settled
 from raftline.model.errors import RaftlineError
@@ -46,12 +48,22 @@ class SettleExchange(Exchange):
 
     def done(self, answer: Settled | RaftlineError) -> None:
         """Take the node's answer."""
-        if type(answer) is Settled and answer.lost == _NOTHING_LOST and not self.close:
-            self.finish(_DONE)
-        elif isinstance(answer, RaftlineError):
+        if isinstance(answer, RaftlineError):
             self.fail(answer)
+        elif answer.lost == _NOTHING_LOST and not answer.failed and not self.close:
+            self.finish(_DONE)
         else:
-            self.json({"lost": answer.lost})
+            answer_ranges(self, answer)
+
+
+def answer_ranges(exchange: Exchange, settled: Settled) -> None:
+    """Tell what was lost; of a call done in part also what is left, and under which error."""
+    error = done_in_part(settled)
+    if error is None:
+        exchange.json({"lost": settled.lost})
+        return
+    body = {"error": replies.error_body(error), "lost": settled.lost, "failed": settled.failed}
+    exchange.json(body, row_of(error).http)
 
 
 class SettleRanges:

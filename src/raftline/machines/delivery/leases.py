@@ -121,16 +121,15 @@ def settle(
     """Do to the ranges what their worker says; return those whose lease has moved on."""
     lease, mark = _named(command)
     ranges, looks = command.ranges, SETTLE_ROWS_MAX
-    if (
-        command.verb == ACK
-        and len(ranges) == 2
-        and lease > 0
-        and group.ack(ranges[0], ranges[1], lease, mark)
-    ):
+    is_ack = command.verb == ACK and lease > 0
+    if is_ack and len(ranges) == 2 and group.ack(ranges[0], ranges[1], lease, mark):
         return []
     taken = Taken()
     for at in range(0, len(ranges), 2):
         start, end = ranges[at : at + 2]
+        if is_ack and looks and group.ack(start, end, lease, mark):  # nothing of it is lost
+            looks -= 1
+            continue
         taken.begin(start, end)
         found = list(islice(group.pieces(start, min(end, next_offset)), looks))
         looks -= len(found)
