@@ -1,5 +1,6 @@
 """Work groups over HTTP, on a whole node: receive, ack, nack, reject, extend, one or many."""
 
+import asyncio
 import base64
 from typing import Any
 
@@ -10,9 +11,11 @@ from raftline.gateways.lease_tokens import LeaseToken, decode_token, encode_toke
 from raftline.gateways.opened import BYTES_MAX, OpenedBatches
 from raftline.model.errors import InvalidArgument
 from raftline.model.records import open_batches
+from raftline.node.settle_pieces import PIECE_ROWS
 from raftline.testing.batches import seal
 from tests.unit.gateways.sim_web import GROUP, TOPIC, SimWeb, serve_sim, words
 from tests.unit.gateways.web import BATCH, request
+from tests.unit.node.whole import host, lead
 
 RECEIVE = f"/v1/topics/{TOPIC}/groups/{GROUP}/receive"
 RANGES = f"/v1/topics/{TOPIC}/partitions/0/groups/{GROUP}/settle"
@@ -603,3 +606,94 @@ def test_a_worker_that_is_gone_gets_nothing_and_costs_no_attempt(where: int) -> 
         assert (await web.settle("ack", got)).status == 200
 
     serve_sim(scenario)
+
+
+# ---------------------------------------------------------------------- a lot at once
+
+
+async def lease_many(web: SimWeb, count: int) -> tuple[int, int]:
+    """Publish and lease so many messages; return term and sequence of the lease."""
+    await web.create()
+    for at in range(0, count, 1_000):
+        await web.publish(*[str(n) for n in range(at, min(count, at + 1_000))])
+    got = await web.receive(count=count, bytes_max=8 << 20, lease="60s")
+    assert len(got) == count
+    token = decode_token(got[0]["lease_token"])
+    return token.term, token.sequence
+
+
+def test_ranges_of_many_pieces() -> None:
+    async def scenario(web: SimWeb) -> None:
+        count = 8 * PIECE_ROWS
+        lease = await lease_many(web, count)
+        even = [edge for o in range(0, count, 2) for edge in (o, o + 1)]
+        odd = [edge for o in range(1, count, 2) for edge in (o, o + 1)]
+        ack, rest = ["ack", *lease, 1, 0, even], ["ack", *lease, 1, 0, odd]
+        assert await web.ok("POST", RANGES, {"settles": [ack]}) == {"lost": [[]]}
+        body = {"settles": [ack, ["extend", *rest[1:]]], "lease": "30s"}
+        again = await web.ok("POST", RANGES, body)
+        assert again == {"lost": [even, []]}  # told range by range, in their order
+        state = await web.state()
+        assert (state["leased"], state["fresh"]) == (count // 2, 0)
+        assert await web.ok("POST", RANGES, {"settles": [rest]}) == {"lost": [[]]}
+        assert (await web.state())["floor"] == count
+
+    serve_sim(scenario)
+
+
+def test_tokens_of_many_pieces() -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        count = 3 * PIECE_ROWS
+        await web.publish(*[str(n) for n in range(count)])
+        got = await web.receive(count=count, bytes_max=8 << 20)
+        reply = (await web.settle("ack", *got)).json
+        assert reply["settled"] == count
+        again = await web.settle("nack", *got)
+        assert (again.status, again.code) == (409, "lease_lost")
+
+    serve_sim(scenario)
+
+
+@pytest.mark.parametrize("form", ["ranges", "tokens"])
+def test_a_call_that_ends_in_the_midst_says_what_is_settled(form: str) -> None:
+    """The majority goes away between two pieces: what is left is named, and may be sent again."""
+
+    async def scenario(web: SimWeb) -> None:
+        sim, count = web.sim, 8 * PIECE_ROWS
+        term, sequence = await lease_many(web, count)
+        sim.advance(1)
+        leader, others = lead(sim, TOPIC)
+        asked = list(range(0, count, 2))
+        group = host(sim, leader, TOPIC).machine.delivery.groups[GROUP]
+        if form == "ranges":
+            flat = [edge for o in asked for edge in (o, o + 1)]
+            path, body = RANGES, {"settles": [["ack", term, sequence, 1, 0, flat]]}
+        else:
+            made = [LeaseToken(TOPIC, 0, GROUP, term, sequence, o, 1, 0) for o in asked]
+            path, body = "/v1/messages/ack", {"lease_tokens": [encode_token(t) for t in made]}
+        web.client.send(request("POST", path, body))
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+            sim.advance(0.0005)
+            if group.is_settled(2 * PIECE_ROWS):
+                break
+        for name in others:
+            sim.cut(leader, name)
+        reply = await web.wait(web.client)
+        if form == "ranges":
+            assert (reply.status, reply.code) == (504, "timed_out")
+            assert reply.json["lost"] == [[]]
+            left = reply.json["failed"][0][::2]
+        else:
+            assert reply.status == 200
+            rows = zip(asked, reply.json["results"], strict=True)
+            codes = {offset: row["error"] and row["error"]["code"] for offset, row in rows}
+            left = [offset for offset, code in codes.items() if code]
+            assert {codes[offset] for offset in left} <= {"timed_out", "not_leader", "no_leader"}
+        assert 0 < len(left) < len(asked)
+        assert all(group.is_settled(o) for o in asked if o not in left)
+        for name in others:
+            sim.uncut(leader, name)
+
+    serve_sim(scenario, nodes=3)
