@@ -99,7 +99,7 @@ class RaftSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 100
     quiet_after_ms: Annotated[
         int, Meta(ge=0, description="idle time after which a level shard goes quiet")
-    ] = 2_000
+    ] = 300  # three heartbeats: from there on going to sleep and waking up costs less than they do
 
 
 class WalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

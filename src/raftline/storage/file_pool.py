@@ -1,9 +1,10 @@
-"""Open files of many logs, at most so many at a time.
+"""Open files of many logs and the tables of their closed segments, at most so many at a time.
 
 State
     Files by path, least recently used first. The lane owns the pool; the loop may only look
     (``peek``) while it holds the lock, which it never waits for. ``fresh``: the directories in
-    which a file was made since their names were last synced.
+    which a file was made since their names were last synced. Holders of tables by path, least
+    recently used first, and how many bytes each holds.
 
 Invariants
     F1  No file is closed while the loop reads it: closing takes the lock.
@@ -11,23 +12,43 @@ Invariants
         write-back is reported to the handle that wrote.
     F3  A file that was made is in a ``fresh`` directory until somebody synced its names: files are
         made when they are first written, which may be long after their segment began.
+    F4  Tables over ``tables_bytes_max`` are given up, those used longest ago first, but never the
+        ones used last, nor those whose files lack something.
 """
 
 from threading import Lock
+from typing import Protocol
 
 from raftline.storage.files import Disk, File
 
 OPEN_MAX = 512
+TABLES_BYTES_MAX = 32 << 20  # of a node: a log of 10 GB in batches of 16 KiB, all of it
+
+
+class TablesHolder(Protocol):
+    """A closed segment that may forget its tables: its files have them."""
+
+    def unload(self) -> bool:
+        """Forget the tables; False: the files lack something, they stay."""
+        ...
 
 
 class FilePool:
     """The open files of the logs that share one lane."""
 
-    __slots__ = ("_files", "_pinned", "disk", "fresh", "lock", "open_max")
+    __slots__ = (
+        "_files", "_holders", "_pinned", "_tables_bytes", "disk", "fresh", "lock", "open_max",
+        "tables_bytes_max",
+    )  # fmt: skip
 
-    def __init__(self, disk: Disk, open_max: int = OPEN_MAX) -> None:
+    def __init__(
+        self, disk: Disk, open_max: int = OPEN_MAX, tables_bytes_max: int = TABLES_BYTES_MAX
+    ) -> None:
         self.disk = disk
         self.open_max = open_max
+        self.tables_bytes_max = tables_bytes_max
+        self._holders: dict[str, tuple[TablesHolder, int]] = {}
+        self._tables_bytes = 0
         self.lock = Lock()
         self._files: dict[str, File] = {}
         self._pinned: set[str] = set()
@@ -69,8 +90,35 @@ class FilePool:
         """Let the file be closed again."""
         self._pinned.discard(path)
 
+    def use_tables(self, path: str, holder: TablesHolder, size: int) -> None:
+        """The tables of a closed segment are in memory and just used. F4."""
+        holders = self._holders
+        held = holders.pop(path, None)
+        holders[path] = (holder, size)
+        self._tables_bytes += size - (0 if held is None else held[1])
+        if self._tables_bytes > self.tables_bytes_max:
+            for other in list(holders)[:-1]:
+                if holders[other][0].unload():
+                    self._forget_tables(other)
+                if self._tables_bytes <= self.tables_bytes_max:
+                    break
+
+    @property
+    def tables_bytes(self) -> int:
+        """Return how many bytes the tables of closed segments take."""
+        return self._tables_bytes
+
+    def _forget_tables(self, path: str) -> None:
+        held = self._holders.pop(path, None)
+        if held is not None:
+            self._tables_bytes -= held[1]
+
     def drop(self, path: str) -> None:
-        """Close the file if it is open. F1."""
+        """Close the file if it is open; its tables do not count any more. F1."""
+        self._forget_tables(path)
+        self._close(path)
+
+    def _close(self, path: str) -> None:
         self._pinned.discard(path)
         with self.lock:
             file = self._files.pop(path, None)
@@ -84,4 +132,4 @@ class FilePool:
         newest = next(reversed(self._files))
         idle = [path for path in self._files if path not in self._pinned and path != newest]
         for path in idle[:surplus]:
-            self.drop(path)
+            self._close(path)

@@ -197,17 +197,13 @@ class LogFiles:
         for path in segment.paths:  # a failed attempt may have left one
             self._remove(path)
         if self.segments:
-            self.segments[-1].seal()
+            last = self.segments[-1]
+            last.seal()
+            if last.tables is not None:
+                last.load()  # from now on its tables may go if nobody uses them
         self.segments = (*self.segments, segment)
         self._names_dirty = True
-        self.bound_tables()
         return segment
-
-    def bound_tables(self) -> None:
-        """Forget tables of closed segments beyond the bound."""
-        loaded = [s for s in self.segments[:-1] if s.tables is not None and not s.dirty]
-        for segment in loaded[: max(0, len(loaded) - self.settings.tables_max)]:
-            segment.unload()
 
     def sync(self, log_start: int) -> LogMark:
         """Make everything written durable and return the mark that says so.
@@ -299,7 +295,6 @@ class LogFiles:
             except BadBatch as error:
                 raise segment.damaged(position, position + len(view), str(error)) from error
             if stop >= 0:
-                self.bound_tables()
                 return view[start:stop], start_offset, stop_offset
             if position + len(view) >= limit:
                 reason = "the last batch reaches past the end"
@@ -375,7 +370,6 @@ class LogFiles:
             if segment.end_offset <= log_start or segment.max_timestamp < time_ms:
                 continue
             hit = self._find_time_in(segment, time_ms, log_start)
-            self.bound_tables()
             if hit is not None:
                 return hit
         return None

@@ -40,7 +40,6 @@ class LogSettings(msgspec.Struct, frozen=True):
     flush_ms: int = 1000  # ... or when bytes have waited this long
     tail_bytes: int = 4 * MIB  # recent batches kept in memory after they were flushed
     cache_bytes: int = 64 * MIB  # recent bytes left in the page cache
-    tables_max: int = 4  # closed segments whose indexes stay in memory
 
 
 class SegmentMark(msgspec.Struct, frozen=True, array_like=True):

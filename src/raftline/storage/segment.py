@@ -156,12 +156,17 @@ class Segment:
                 self.sums_saved = self.index_saved = 0
                 if tables.is_whole:
                     self.index_count = len(tables.offsets.offsets)
+        if self.sealed:
+            self._pool.use_tables(self.log_path, self, self.tables.bytes)
         return self.tables
 
-    def unload(self) -> None:
-        """Forget the tables if the files hold them."""
-        if not self.dirty:
+    def unload(self) -> bool:
+        """Forget the tables if the files hold them; say whether they did."""
+        if self.dirty:
+            return False
+        if self.tables is not None:
             self.forget_tables()
+        return True
 
     def forget_tables(self) -> None:
         """Forget tables that were rebuilt around damage, so that they are rebuilt again."""

@@ -57,6 +57,11 @@ class Tables:
         self.times = times
         self.is_whole = True  # False: rebuilt up to damage only
 
+    @property
+    def bytes(self) -> int:
+        """Return about how much memory they take."""
+        return 1_000 + 10 * len(self.sums.crcs) + 48 * len(self.offsets.offsets)
+
 
 class Source(Protocol):
     """The segment, as far as loading needs it."""

@@ -31,7 +31,7 @@ class LogMachine(RuleBasedStateMachine):
     def begin(self, seed: int, segment_bytes: int, index_bytes: int, tail_bytes: int) -> None:
         layout = LogSettings(
             segment_bytes=segment_bytes, index_bytes=index_bytes, tail_bytes=tail_bytes,
-            flush_bytes=40_000, flush_bytes_max=90_000, tables_max=1,
+            flush_bytes=40_000, flush_bytes_max=90_000,
         )  # fmt: skip
         self.rng = random.Random(seed)
         self.twin = Twin(SimDisk(random.Random(seed + 1)), layout)

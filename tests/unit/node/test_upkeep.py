@@ -37,6 +37,7 @@ def test_the_tick_after_a_late_turn_comes_after_what_the_sockets_hold() -> None:
     with cluster(nodes=3, seed=96) as sim:
         _, (follower, _) = orders(sim)
         ours, upkeep = replica(sim, follower, TOPIC), node(sim, follower).upkeep
+        sim.append(TOPIC, [b"awake"])
         sim.isolate(follower)
         sim.advance("150ms")
         before = ours.raft.election_elapsed

@@ -5,6 +5,7 @@ import struct
 
 from crc32c import crc32c
 
+from raftline.storage.file_pool import FilePool
 from raftline.storage.log import PartitionLog
 from raftline.storage.log_words import LogIdentity, LogMark, LogSettings
 from raftline.testing.sim_disk import SimDisk
@@ -12,7 +13,7 @@ from raftline.testing.sim_disk import SimDisk
 IDENTITY = LogIdentity("cluster-a", "0b5ad5c2-4f3c-4c02-9d2d-8c6f1f9d1e11", 3)
 SMALL = LogSettings(
     segment_bytes=300_000, index_bytes=4096, flush_bytes=50_000, flush_bytes_max=200_000,
-    flush_ms=20, tail_bytes=30_000, tables_max=1,
+    flush_ms=20, tail_bytes=30_000,
 )  # fmt: skip
 HEAD = struct.Struct(">qiibIhiqqqhii")
 
@@ -55,7 +56,10 @@ class Twin:
         self.log = self.open()
 
     def open(self, mark: LogMark | None = None) -> PartitionLog:
-        return PartitionLog.open(self.disk, self.directory, IDENTITY, self.settings, mark)
+        pool = FilePool(self.disk, tables_bytes_max=1)  # those used last, and no others
+        return PartitionLog.open(
+            self.disk, self.directory, IDENTITY, self.settings, mark, pool=pool
+        )
 
     def append(self, *sizes: int, count: int = 3, max_timestamp: int | None = None) -> None:
         base = self.log.log_end

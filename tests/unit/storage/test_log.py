@@ -183,6 +183,48 @@ def test_the_open_files_are_bounded() -> None:
     assert len(pool._files) <= 3
 
 
+@pytest.mark.parametrize("kept", [2, 1_000])
+def test_tables_of_closed_segments_are_kept_by_last_use(
+    kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from raftline.storage.file_pool import FilePool
+
+    disk = SimDisk(random.Random(6))
+    twin = Twin(disk)
+    twin.log = PartitionLog.open(disk, "topics/u/0", IDENTITY, SMALL, None)
+    fill(twin, 200)
+    twin.mark = twin.sync()
+    size = max(segment.load().bytes for segment in twin.log._files.segments)
+    pool = FilePool(disk, tables_bytes_max=kept * size)
+    twin.log = PartitionLog.open(disk, "topics/u/0", IDENTITY, SMALL, twin.mark, pool=pool)
+    closed = twin.log._files.segments[:-1]
+    assert len(closed) > 6
+    opened: list[str] = []
+    open_file = SimDisk.open
+
+    def noted(own: SimDisk, path: str, *, create: bool = False) -> object:
+        opened.append(path)
+        return open_file(own, path, create=create)
+
+    monkeypatch.setattr(SimDisk, "open", noted)
+    for _ in range(3):
+        for segment in closed:
+            twin.log._files.read(segment.base_offset, 1, twin.log.log_end)
+    held = [segment for segment in closed if segment.tables is not None]
+    assert 0 < pool.tables_bytes <= pool.tables_bytes_max
+    assert pool.tables_bytes == sum(segment.tables.bytes for segment in held)
+    sums = sum(path.endswith(".sum") for path in opened)
+    if kept == 2:
+        assert held == list(closed[-len(held) :])  # the last that were used
+        assert len(held) < len(closed)
+    else:
+        assert held == list(closed)
+        assert sums <= len(closed)  # read once each
+    twin.check_reads()
+    twin.log._files.close()
+    assert pool.tables_bytes == 0
+
+
 def test_jobs_made_before_a_cut_are_refused_after_it() -> None:
     twin = Twin()
     twin.append(100, 100)
