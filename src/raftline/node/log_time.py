@@ -1,8 +1,9 @@
 """Log time: the monotone clock that is written into the log.
 
 State
-    ``ClusterTime``: the distance of every peer's wall clock from our monotonic one, as its last
-    heartbeats told. ``LogTime``: one shard's last stamp, and when (monotonic) it was given or seen.
+    ``ClusterTime``: the distance of every peer's wall clock from our monotonic one, and what its
+    last heartbeats told about the distance of the monotonic clocks.
+    ``LogTime``: one shard's last stamp, and when (monotonic) it was given.
 
 Invariants
     T1  Stamps of one shard never decrease, whoever leads.
@@ -10,10 +11,10 @@ Invariants
         ahead of it at half speed, measured on the leader's monotonic clock.
     T3  Cluster time is the median of the nodes' wall clocks, so one wrong clock moves nothing: not
         even our own, when it jumps between two heartbeats.
-    T4  A heartbeat can be late and never early: the greatest distance of the last ones counts.
-    T5  A new leader goes on with the time it saw pass, or what waits would be due early wherever
-        its predecessor was behind. Only where it is behind by more than ``LEAP_MS``, or saw nothing
-        since its process began, does it start at cluster time: nobody counted meanwhile.
+    T4  A heartbeat that is late does not look like a clock that is behind. Monotonic clocks do not
+        jump, so of the distances that the last heartbeats showed between two of them the greatest
+        is the truest: late is all a heartbeat can be. And nobody counts before he was heard for a
+        while: what waited in a socket while both began says nothing.
 """
 
 from collections import deque
@@ -23,8 +24,19 @@ from raftline.node.ports import Clock
 SLEW_FAST = 1.1
 SLEW_AHEAD = 0.5
 CLOCK_OFFSET_MS_MAX = 500
-LEAP_MS = 5_000
-BEATS = 8
+BEATS = 32
+STEADY_MS = 50
+UNKNOWN_MONO = -1.0
+
+
+class _Beats:
+    """What the last heartbeats of a peer's process told."""
+
+    __slots__ = ("distances", "since_mono")
+
+    def __init__(self, since_mono: float) -> None:
+        self.since_mono = since_mono
+        self.distances: deque[float] = deque(maxlen=BEATS)
 
 
 class ClusterTime:
@@ -34,19 +46,24 @@ class ClusterTime:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._beats: dict[int, _Beats] = {}
         self._offsets: dict[int, float] = {}
-        self._beats: dict[int, deque[float]] = {}
 
-    def heard(self, node: int, wall_ms: int) -> None:
-        """Take note of a peer's wall clock, as a heartbeat tells it. T4."""
+    def heard(self, node: int, wall_ms: int, mono_ms: float = UNKNOWN_MONO) -> None:
+        """Take note of a peer's clocks, as it read them when it sent a heartbeat. T4."""
+        now = self._clock.mono_ms()
+        if mono_ms == UNKNOWN_MONO:  # an older node
+            self._offsets[node] = wall_ms - now
+            return
         beats = self._beats.get(node)
         if beats is None:
-            beats = self._beats[node] = deque(maxlen=BEATS)
-        beats.append(wall_ms - self._clock.mono_ms())
-        self._offsets[node] = max(beats)
+            beats = self._beats[node] = _Beats(now)
+        beats.distances.append(mono_ms - now)
+        if now - beats.since_mono >= STEADY_MS:
+            self._offsets[node] = wall_ms - mono_ms + max(beats.distances)
 
     def forget(self, node: int) -> None:
-        """Leave a silent peer's clock out."""
+        """Leave a peer's clock out: it is silent, or another process."""
         self._offsets.pop(node, None)
         self._beats.pop(node, None)
 
@@ -81,36 +98,24 @@ class ClusterTime:
 class LogTime:
     """The stamp clock of one shard."""
 
-    __slots__ = ("_at", "_clock", "_cluster", "_is_live", "_mono")
+    __slots__ = ("_at", "_clock", "_cluster", "_mono")
 
     def __init__(self, clock: Clock, cluster: ClusterTime) -> None:
         self._clock = clock
         self._cluster = cluster
         self._at = 0.0
         self._mono = clock.mono_ms()
-        self._is_live = False  # the last stamp was given or seen while this process ran
-
-    def recall(self, at_ms: int) -> None:
-        """The log says so, from before this process began. T1."""
-        self._at = max(self._at, float(at_ms))
 
     def observe(self, at_ms: int) -> None:
         """Never stamp less than what the log already says. T1."""
         if at_ms > self._at:
             self._at = float(at_ms)
             self._mono = self._clock.mono_ms()
-            self._is_live = True
 
     def lead(self) -> None:
-        """Start stamping. T5."""
-        mono, now = self._clock.mono_ms(), float(self._cluster.now_ms())
-        seen = self._at + mono - self._mono
-        if self._is_live and seen < now <= seen + LEAP_MS:
-            self._at = seen
-        else:
-            self._at = max(self._at, now)
-        self._mono = mono
-        self._is_live = True
+        """Start stamping: a new leader begins at cluster time unless the log is ahead."""
+        self._at = max(self._at, float(self._cluster.now_ms()))
+        self._mono = self._clock.mono_ms()
 
     def stamp(self) -> int:
         """Return the log time of an entry proposed now. T1, T2."""

@@ -224,7 +224,9 @@ class Peers:
         peer.heartbeat = heartbeat
         peer.heard_mono = self._clock.mono_ms()
         peer.silent = False
-        self._time.heard(heartbeat.node, heartbeat.wall_ms)
+        if restarted:
+            self._time.forget(heartbeat.node)
+        self._time.heard(heartbeat.node, heartbeat.wall_ms, heartbeat.mono_ms)
         if was_silent or restarted:
             self._on_heard(heartbeat.node, restarted)
 

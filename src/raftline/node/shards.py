@@ -261,7 +261,7 @@ class Shards:
         if isinstance(host, PartitionHost | GroupsHost):
             host.replica = opened
             opened.name = host.name
-            opened.time.recall(host.machine.at_ms)
+            opened.time.observe(host.machine.at_ms)
         self._turn.dirty(opened)
         self._on_change(opened)
         if start.conf.voters == (replica,) and not start.conf.voters_outgoing:

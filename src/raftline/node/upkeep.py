@@ -105,6 +105,7 @@ class Upkeep:
                 self.total_bytes,
                 self._leading,
                 healthy,
+                self._node.clock.mono_ms(),
             )
         )
         free_bytes_min = self._node.settings.log.free_bytes_min

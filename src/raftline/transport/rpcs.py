@@ -51,6 +51,7 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True):
     total_bytes: int
     leading: int  # shards led, for placing leadership
     healthy: bool = True
+    mono_ms: float = -1.0  # the sender's monotonic clock, read with wall_ms; -1: an older node
 
 
 class Quiet(msgspec.Struct, frozen=True, array_like=True):
