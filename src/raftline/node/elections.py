@@ -9,7 +9,8 @@ Rules
     L2  Silent: quiet shards led there are woken, spread over time; the others have timers running.
     L3  A quiet shard's "heard from the leader" is the heartbeat of the leader's node.
     L4  At most ``campaigns_max`` campaigns begin in one interval.
-    L5  A shard is quiet only when every replica on a live node is level with its leader.
+    L5  A shard is quiet only when every replica on a live node is level with its leader and nobody
+        waits for an answer: a leader that is cut off finds out while it is awake.
     L6  A leader that is taken out of service says so: no heartbeat of its node would tell.
 """
 
@@ -129,7 +130,7 @@ class Elections:
         """L5."""
         raft = replica.raft
         last = raft.last_index
-        if raft.commit != last or replica.applied_index != last or replica.waiting:
+        if raft.commit != last or replica.applied_index != last or replica.is_waited_for:
             return False
         if replica.conf.voters_outgoing or raft.lead_transferee or replica.unsynced:
             return False

