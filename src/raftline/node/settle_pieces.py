@@ -90,7 +90,12 @@ class Cutter:
         taken: list[int] = []
         rows = 0
         while self._at < len(ranges) and (rows < rows_max or not rows):
-            start, end = ranges[self._at : self._at + 2]
+            start, end = ranges[self._at], ranges[self._at + 1]
+            if end <= start + 1:  # many single messages: the way for which this is made
+                taken += (start, end)
+                rows += each
+                self._at += 2
+                continue
             if self._start >= 0:
                 start = self._start
             stop, count = _reach(group, start, end, max(1, (rows_max - rows) // each))
