@@ -30,15 +30,13 @@ READING = """
 or not. The checkpoint says what each segment holds, and only the write-ahead log is read. Memory
 does not either.
 
-**Asking for a place anywhere in it does**: a time lookup takes 1.7 ms in 100 MB and 11 ms in 10
-GB, a read 2 and 8 ms. Each of them reads a whole batch of 1 MB. In a small log its bytes are in
-the page cache and its segment's indexes in memory; in a large one they are not: pages more than
-`log.cache_bytes` (64 MiB) behind the end are given back to the kernel, and the indexes of only 4
-closed segments per log are kept, the newest. Decoding the checksums of a segment of 128 MiB takes
-1.5 ms; the rest, not profiled further, is reading from the disk. Reading on from a place is not
-concerned, nor is the loop: all of it is done in the lane (the batch of a time lookup was opened
-on the loop before this page was made). Indexes kept by last use, under a budget for the whole
-node, would mend it.
+**Asking for a place anywhere in it does**: each question reads a batch of 1 MB. In a small log
+its bytes are in the page cache; in a large one they are not, as pages more than `log.cache_bytes`
+(64 MiB) behind the end are given back to the kernel, and have to be read from the disk. The
+indexes of a closed segment, 1.5 ms to decode for 128 MiB, are kept by last use, 32 MiB of them a
+node, which is all of a log of 10 GB; when the table was measured only the newest 4 segments of a
+log kept theirs (not measured anew). Reading on from a place is not concerned, nor is the loop: all
+of it is done in the lane.
 """
 
 
