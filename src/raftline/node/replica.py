@@ -8,8 +8,8 @@ State
     applied, reads waiting for the index that makes them linearizable.
 
 Invariants
-    R1  A proposal is answered by the entry at its (index, term) and by nothing else. Another entry
-        at its index proves that it was not proposed; silence is ``TimedOut``.
+    R1  A proposal is answered by the entry at its (index, term) and by nothing else. An entry of a
+        later term at its index or before proves that it never comes; silence is ``TimedOut``.
     R2  The commit mark learnt with an append is written before its entries, in the same write.
     R3  While catch-up rewrites the host nothing is applied.
     R4  ``applied`` of host, core and checkpoint move together.
@@ -301,6 +301,9 @@ class Replica:
         except ProposalDropped:
             proposal.refuse(self._dropped(len(data)))
             return
+        before = self.waiting.pop(index, None)
+        if before is not None:  # of an earlier term, cut off our log: nobody knows. R1
+            before[1].expire(float("inf"))
         self.waiting[index] = (term, proposal)
         self._turn.dirty(self)
 
@@ -396,6 +399,8 @@ class Replica:
                     if term != entry.term:  # R1
                         proposal.refuse(self._not_leader())
                         proposal = None
+                if waiting and next(iter(waiting.values()))[0] < entry.term:  # oldest first
+                    self._refuse_behind(entry)
             host.apply(entry, proposal)
         host.applied()
         for response in rpc.responses:
@@ -404,6 +409,13 @@ class Replica:
             self._finish_reads()
         if self._tail_bytes > self._trim_at_bytes:
             self._trim_tail()
+
+    def _refuse_behind(self, entry: Entry) -> None:
+        """Answer what was proposed behind this entry in an earlier term: it never comes. R1."""
+        waiting = self.waiting
+        dead = [at for at, (term, _) in waiting.items() if at > entry.index and term < entry.term]
+        for _, proposal in [waiting.pop(at) for at in dead]:
+            proposal.refuse(self._not_leader())
 
     def thaw(self) -> None:
         """Catch-up was given up: apply what was held back."""
