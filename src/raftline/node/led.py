@@ -15,6 +15,7 @@ from raftline.model.calls import Looked, ReadReply
 from raftline.model.errors import NotReady, OverLimit, RaftlineError
 from raftline.model.settings import Value
 from raftline.node.appends import AppendDone
+from raftline.node.parcels import NewParcel, send_parcel
 from raftline.node.partition import PartitionHost
 from raftline.node.replica import Replica
 from raftline.storage.files import Buffer
@@ -93,6 +94,10 @@ class LedPartition:
             return
         deadline = node.clock.mono_ms() + timeout_ms
         self._host.append(batch, info, deadline, timeout_ms, done)  # type: ignore[arg-type]
+
+    def send_parcel(self, parcel: NewParcel, timeout_ms: int, done: AppendDone) -> None:
+        """Store a producer's batch that was taken apart here, or nowhere."""
+        send_parcel(self._node, self.replica, self.topic, parcel, timeout_ms, done)
 
     def read(self, offset: int, bytes_max: int, done: BuffersDone) -> None:
         """Read whole batches from the one that holds ``offset``; empty at the end."""

@@ -37,6 +37,7 @@ from raftline.machines.partition.machine import (
     TraceSet,
     Trimmed,
 )
+from raftline.machines.partition.parcels import PARCEL_TAG
 from raftline.machines.partition.side_car import SideCar, encode_extension
 from raftline.machines.partition.staging_commands import STAGING_TAG, Stage, decode_staging
 from raftline.machines.partition.staging_words import Staged
@@ -238,7 +239,7 @@ class PartitionHost:
         if data[0] != APPEND_TAG:
             if data[0] == DELIVER_TAG:
                 self._apply_deliver(entry, proposal)
-            elif data[0] in (WAITING_TAG, STAGING_TAG):
+            elif data[0] in (WAITING_TAG, STAGING_TAG, PARCEL_TAG):
                 self._apply_waiting(entry, proposal)
             else:
                 self._apply_command(entry, proposal)
@@ -326,7 +327,7 @@ class PartitionHost:
             proposal.answer(refusals[0].error() if refusals else Applied(entry.index, events))
 
     def _apply_waiting(self, entry: Entry, proposal: Proposal | None) -> None:
-        """Apply a command about waiting messages or staged writes, which keep their bytes. A4."""
+        """Apply what may let messages wait: also of staged writes, and parcels. A4."""
         events = self.machine.apply(entry.index, entry.term, entry.data)
         for event in events:
             if isinstance(event, AppendedEntry):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from raftline.machines.partition.commands import APPEND_TAG, Trim
+from raftline.machines.partition.parcels import PARCEL_TAG
 from raftline.machines.partition.staging_commands import STAGING_TAG, stores_staged
 from raftline.machines.partition.streams import STREAM_TAG
 from raftline.machines.partition.waiting_commands import WAITING_TAG, stores_messages
@@ -37,7 +38,7 @@ from raftline.transport.rpcs import (
 if TYPE_CHECKING:
     from raftline.node.node import Node
 
-STORING_TAGS = (APPEND_TAG, STREAM_TAG)
+STORING_TAGS = (APPEND_TAG, STREAM_TAG, PARCEL_TAG)
 EXPIRE_MS = 50  # while somebody waits
 EXPIRE_IDLE_MS = 100  # while nobody does: falls together with the ticks, and so costs no wake-up
 HAND_OVER_MS = 3_000  # between two tries to give all leaderships away

@@ -1,5 +1,6 @@
 """The same messages through Kafka and HTTP; wishes in the headers of Kafka's messages."""
 
+import itertools
 import time
 from typing import Any
 
@@ -8,6 +9,9 @@ from confluent_kafka import Producer
 
 import raftline
 from raftline.chaos.rig import Rig
+from raftline.gateways.kafka import schema
+from raftline.model.records import seal_batch
+from tests.conformance.kafka import java
 from tests.conformance.kafka.conftest import MakeTopic, kafka_of
 from tests.conformance.kafka.test_produce_clients import (
     CODECS,
@@ -16,8 +20,16 @@ from tests.conformance.kafka.test_produce_clients import (
     librdkafka_read,
     some,
 )
+from tests.conformance.kafka.wire import Wire
 
 Wish = dict[str, str]
+REFUSED: tuple[Wish, ...] = (
+    {"raftline-delay-ms": "soon"},
+    {"raftline-delay-ms": "20000"},
+    {"raftline-priority": "500"},
+    {"raftline-dedup-key": ""},
+    {"raftline-delay-ms": "5", "raftline-due-ms": "5"},
+)
 
 
 def send(rig: Rig, topic: str, rows: list[tuple[str, Wish]], **more: Any) -> list[str]:
@@ -86,7 +98,8 @@ def test_priorities(one: Rig, make_topic: MakeTopic, codec: str) -> None:
     assert [value for *_, value in sorted(kept)] == [value.encode() for value, _ in rows]
 
 
-def test_delays_and_due_times(one: Rig, make_topic: MakeTopic) -> None:
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_delays_and_due_times(one: Rig, make_topic: MakeTopic, idempotent: bool) -> None:
     topic = make_topic(one, headers=True)
     now_ms = int(time.time() * 1000)
     rows: list[tuple[str, Wish]] = [
@@ -94,7 +107,7 @@ def test_delays_and_due_times(one: Rig, make_topic: MakeTopic) -> None:
         ("now", {}),
         ("due", {"raftline-due-ms": str(now_ms + 800)}),
     ]
-    assert send(one, topic, rows) == []
+    assert send(one, topic, rows, **{"enable.idempotence": idempotent}) == []
     assert len(librdkafka_read_now(one, topic)) == 1
     got = dict(lease(one, topic, 3))
     assert list(got) == ["now", "due", "delayed"]
@@ -107,7 +120,8 @@ def librdkafka_read_now(rig: Rig, topic: str) -> list[Any]:
         return client.read(topic, 0, 0, limit=10).messages
 
 
-def test_dedup_keys(one: Rig, make_topic: MakeTopic) -> None:
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_dedup_keys(one: Rig, make_topic: MakeTopic, idempotent: bool) -> None:
     topic = make_topic(one, headers=True)
     rows: list[tuple[str, Wish]] = [
         ("a", {"raftline-dedup-key": "1"}),
@@ -115,22 +129,74 @@ def test_dedup_keys(one: Rig, make_topic: MakeTopic) -> None:
         ("again", {"raftline-dedup-key": "1"}),
         ("c", {"raftline-dedup-key": "2"}),
     ]
-    assert send(one, topic, rows) == []
-    assert send(one, topic, [*rows, ("d", {})]) == []
+    assert send(one, topic, rows, **{"enable.idempotence": idempotent}) == []
+    assert send(one, topic, [*rows, ("d", {})], **{"enable.idempotence": idempotent}) == []
     kept = librdkafka_read(kafka_of(one), topic, 1, 5)
     assert [value for *_, value in sorted(kept)] == [b"a", b"b", b"c", b"b", b"d"]
 
 
+def test_repeats_of_an_idempotent_producer_are_granted_once(
+    one: Rig, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(one, headers=True)
+    with Wire(kafka_of(one)) as wire:
+        answer = wire.ask(schema.INIT_PRODUCER_ID, 4, {"transactional_id": None})
+        producer, epoch = answer["producer_id"], answer["producer_epoch"]
+
+        def produce(sequence: int, *rows: tuple[bytes, Wish]) -> tuple[int, int]:
+            messages = [
+                (None, value, [(n, t.encode()) for n, t in wish.items()], 1_700_000_000_000)
+                for value, wish in rows
+            ]
+            data = seal_batch(
+                messages, producer_id=producer, producer_epoch=epoch, base_sequence=sequence
+            )
+            row = wire.produce(9, topic, data)
+            return row["error_code"], row["base_offset"]
+
+        later = (b"later", {"raftline-delay-ms": "300"})
+        once = (b"once", {"raftline-dedup-key": "k"})
+        assert produce(0, (b"a", {}), later, once) == (0, 0)
+        assert produce(0, (b"a", {}), later, once) == (0, 0), "the first offset again"
+        assert produce(3, later, later) == (0, -1), "all of it waits"
+        assert produce(9, later)[0] == 19, "a gap: again"
+        assert produce(5, once, (b"b", {})) == (0, 2)
+        assert produce(7, (b"c", {})) == (0, 3)
+        assert produce(5, once, (b"b", {})) == (0, 2)
+    got = [value for value, _ in lease(one, topic, 7)]
+    assert sorted(got) == ["a", "b", "c", "later", "later", "later", "once"]
+
+
+@pytest.mark.full
+@java.needs_java
+def test_javas_producer_is_idempotent_and_may_ask_for_all_of_it(
+    one: Rig, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(one, headers=True)
+    lines = (
+        "raftline-delay-ms:300\tlater",
+        "raftline-dedup-key:k\tonce",
+        "raftline-dedup-key:k\tonce",
+        "raftline-delay-ms:200,raftline-dedup-key:l\tlater once",
+        "note:x\tplain",
+    )
+    said = java.run(
+        "kafka-4",
+        "ConsoleProducer",
+        *("--bootstrap-server", kafka_of(one), "--topic", topic),
+        *("--reader-property", "parse.headers=true"),
+        text="\n".join([*lines, ""]),
+    )
+    assert "rror" not in said, said
+    got = [value for value, _ in lease(one, topic, 4)]
+    assert sorted(got) == ["later", "later once", "once", "plain"]
+
+
 def test_wishes_that_cannot_be_granted_are_refused(one: Rig, make_topic: MakeTopic) -> None:
     topic = make_topic(one, headers=True, delay_ms_max=10_000)
-    for wish in (
-        {"raftline-delay-ms": "soon"},
-        {"raftline-delay-ms": "20000"},
-        {"raftline-priority": "500"},
-        {"raftline-dedup-key": ""},
-        {"raftline-delay-ms": "5", "raftline-due-ms": "5"},
-    ):
-        assert len(send(one, topic, [("x", wish), ("y", {})])) == 2, wish
+    for wish, idempotent in itertools.product(REFUSED, (False, True)):
+        more = {"enable.idempotence": idempotent}
+        assert len(send(one, topic, [("x", wish), ("y", {})], **more)) == 2, wish
     assert not librdkafka_read_now(one, topic)
 
 

@@ -143,6 +143,7 @@ def test_none_is_left_out():
         "partition-append",
         "partition-append_sides",
         "partition-cancel",
+        "partition-parcel",
         "partition-move",
         "partition-release",
         "partition-schedule",

@@ -3,7 +3,8 @@
 ``raftline-delay-ms`` or ``raftline-due-ms`` (Unix milliseconds), ``raftline-priority`` (a number or
 a name) and ``raftline-dedup-key``: text, as everywhere in record headers. A batch without any of
 them goes the usual way. Priorities go beside the batch, which stays as it is. A batch in which a
-message waits or has a dedup key is taken apart, as a publish over HTTP is.
+message waits or has a dedup key is taken apart: as a publish over HTTP is, or, if its producer is
+idempotent, in one entry together with its sequence numbers (node/parcels.py).
 
 Costs
     A search for ``raftline-`` in a batch that is not compressed; opening it if it is, or if there
@@ -18,13 +19,14 @@ from raftline.gateways.publication import Draft, Publication, Result
 from raftline.gateways.publisher import NodePublisher
 from raftline.gateways.wanted import NOTHING, NOW, Wanted, wanted_of
 from raftline.machines.partition.side_car import SideCar
-from raftline.model.batch import COMPRESSION_MASK, NO_PRODUCER, BatchInfo, Buffer
-from raftline.model.calls import Appended
+from raftline.model.batch import COMPRESSION_MASK, NO_PRODUCER, BatchInfo, Buffer, check_batch
+from raftline.model.calls import Appended, NewWaiting
 from raftline.model.errors import InvalidArgument, RaftlineError
-from raftline.model.message import Header, Message
-from raftline.model.records import open_batch
+from raftline.model.message import Header, Message, NewMessage
+from raftline.model.records import open_batch, seal_batch
 from raftline.model.settings import Value
 from raftline.node.led import LedPartition
+from raftline.node.parcels import NewParcel
 
 PREFIX = b"raftline-"
 DELAY, DUE, DEDUP = "raftline-delay-ms", "raftline-due-ms", "raftline-dedup-key"
@@ -70,26 +72,28 @@ class Wishes:
         if all(one.due_ms == NOW and one.key_hash is None for one in wanted):
             led.append(data, info, timeout_ms, done, _side(wanted))
         elif info.producer_id != NO_PRODUCER:
-            raise InvalidArgument(
-                f"{DELAY}, {DUE} and {DEDUP} need a producer with enable.idempotence=false",
-                "a dedup key does what idempotence would; priorities are taken from all",
-            )
+            led.send_parcel(make_parcel(info, messages, wanted), timeout_ms, done)
         else:
             _Apart(self._publisher, led.topic, partition, timeout_ms, done).send(messages, wanted)
 
     def _wanted(self, topic: str, messages: list[Message]) -> list[Wanted]:
-        """Return what each message asks for; equal headers are read once."""
         settings = self._publisher.settings_of(topic)()
-        now_ms = self._publisher.wall_ms()
-        read: dict[tuple[Header, ...], Wanted] = {(): NOTHING}
-        found: list[Wanted] = []
-        for message in messages:
-            headers = message.headers
-            wanted = read.get(headers)
-            if wanted is None:
-                wanted = read[headers] = _read(headers, settings, now_ms)
-            found.append(wanted)
-        return found
+        return read_wishes(messages, settings, self._publisher.wall_ms())
+
+
+def read_wishes(
+    messages: list[Message], settings: Mapping[str, Value], now_ms: int
+) -> list[Wanted]:
+    """Return what each message asks for; equal headers are read once. Raises InvalidArgument."""
+    read: dict[tuple[Header, ...], Wanted] = {(): NOTHING}
+    found: list[Wanted] = []
+    for message in messages:
+        headers = message.headers
+        wanted = read.get(headers)
+        if wanted is None:
+            wanted = read[headers] = _read(headers, settings, now_ms)
+        found.append(wanted)
+    return found
 
 
 class _Apart:
@@ -131,6 +135,43 @@ class _Apart:
             return
         offsets = [result.offset for result in results if result.offset is not None]
         self._done(Appended(min(offsets, default=-1), len(results), self._partition, 0))
+
+
+def make_parcel(source: BatchInfo, messages: list[Message], wanted: list[Wanted]) -> NewParcel:
+    """Seal a batch anew: what waits and what has a dedup key by itself, the rest in runs."""
+    batches: list[tuple[bytes, BatchInfo, SideCar | None]] = []
+    waiting: list[NewWaiting] = []
+    timestamps: list[int] = []
+    run: list[NewMessage] = []
+    run_wanted: list[Wanted] = []
+
+    def seal_run() -> None:
+        if run:
+            batch = seal_batch(run)
+            keys = tuple((0, one.key_hash) for one in run_wanted if one.key_hash is not None)
+            side = _side(run_wanted)
+            if keys:
+                side = SideCar(() if side is None else side.priorities, keys)
+            batches.append((batch, check_batch(batch), side))
+            run.clear()
+            run_wanted.clear()
+
+    for one, wish in zip(messages, wanted, strict=True):
+        message = (one.key, one.value, list(one.headers), one.timestamp_ms)
+        if wish.due_ms != NOW:
+            batch = seal_batch([message])
+            dedup = wish.key_hash or b""
+            waiting.append(NewWaiting(batch, wish.due_ms, wish.priority, dedup))
+            timestamps.append(check_batch(batch).max_timestamp)
+            continue
+        if wish.key_hash is not None:
+            seal_run()
+        run.append(message)
+        run_wanted.append(wish)
+        if wish.key_hash is not None:
+            seal_run()
+    seal_run()
+    return NewParcel(source, batches, waiting, timestamps)
 
 
 def _side(wanted: list[Wanted]) -> SideCar | None:

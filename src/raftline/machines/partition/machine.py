@@ -7,7 +7,8 @@ State
 Commands
     Append (many batches), Trim, SetFeatureLevel, Noop, MarkLetters: see commands.py. A piece of a
     stream: see streams.py. Schedule, Cancel, Move, Release: see waiting_commands.py. Stage,
-    Publish, Piece, Abandon, ForgetQuery: see staging_commands.py.
+    Publish, Piece, Abandon, ForgetQuery: see staging_commands.py. A producer's batch that was taken
+    apart: see parcels.py.
 
 Invariants
     P1  Every stored batch takes the next ``count`` offsets; none is given twice.
@@ -44,6 +45,7 @@ from raftline.machines.partition.commands import (
 )
 from raftline.machines.partition.dedup import Dedup
 from raftline.machines.partition.letters import Letters
+from raftline.machines.partition.parcels import PARCEL_TAG, Parcel, ParcelTaken, decode_parcel
 from raftline.machines.partition.parts import (
     Freeze,
     NamedParts,
@@ -72,7 +74,7 @@ from raftline.machines.partition.streams import (
     decode_stream_append,
 )
 from raftline.machines.partition.trace import Trace
-from raftline.machines.partition.waiting import Scheduled, Waiting, WaitingEvent
+from raftline.machines.partition.waiting import Scheduled, Waiting, WaitingEvent, over_limit
 from raftline.machines.partition.waiting_commands import (
     WAITING_TAG,
     Cancel,
@@ -168,6 +170,7 @@ Event = (
     | Streamed
     | WaitingEvent
     | StagingEvent
+    | ParcelTaken
     | Refused
 )
 
@@ -247,6 +250,8 @@ class PartitionMachine:
                 return self._apply_staging(index, term, decode_staging(data))
             if data[0] == DELIVER_TAG:
                 return (Delivered(self.apply_deliver(index, term, decode_deliver(data))),)
+            if data[0] == PARCEL_TAG:
+                return self._apply_parcel(index, term, decode_parcel(data))
             command = decode_command(data)
         except Malformed as error:
             return (refused(CorruptBatch(str(error), f"in entry {index}")),)
@@ -356,6 +361,55 @@ class PartitionMachine:
 
         return self.waiting.schedule(command, at_ms, admit)
 
+    def _apply_parcel(self, index: int, term: int, parcel: Parcel) -> Sequence[Event]:
+        """Store all of a producer's batch that was taken apart, or nothing (parcels.py: K1, K2)."""
+        at_ms = self._advance(parcel.at_ms)
+        source = (parcel.producer, parcel.epoch, parcel.sequence, parcel.count)
+        verdict = self.producers.admit(*source)
+        if isinstance(verdict, RaftlineError):
+            return (refused(verdict),)
+        if verdict != -1:
+            return (ParcelTaken(verdict, is_repeat=True),)
+        refusal = self._refuse_parcel(parcel, at_ms)
+        if refusal is not None:
+            return (refused(refusal),)
+        offset, found = self.next_offset, list[Event]()
+        if parcel.append is not None:
+            found.append(self.apply_append(index, term, parcel.append))
+        if parcel.schedule is not None:
+            found.append(self._schedule(parcel.schedule, at_ms))
+        self.producers.stored(*source, offset, at_ms)
+        found.append(ParcelTaken(offset if self.next_offset > offset else -1))
+        return found
+
+    def _refuse_parcel(self, parcel: Parcel, at_ms: int) -> RaftlineError | None:
+        """Say why some of it could not be stored, but for dedup keys that are remembered."""
+        keys, append, schedule = 0, parcel.append, parcel.schedule
+        if append is not None and (append.flags or append.extension):
+            sides = self._sides(append)
+            if isinstance(sides, RaftlineError):
+                return sides
+            for at, side in sides.items():
+                if side.dedup and append.rows[at][1] != 1:
+                    return InvalidArgument("a message with a dedup key is a batch of its own")
+                keys += len(side.dedup)
+        if schedule is not None:
+            if schedule.flags & ~DEDUP_FLAG:
+                return NewerFormat("a Schedule's extension", schedule.flags, DEDUP_FLAG)
+            if schedule.extension and not schedule.flags:
+                return InvalidArgument("a Schedule has an extension and no flag that names it")
+            latest = max([due_ms for _, _, due_ms, _ in schedule.rows]) - at_ms
+            if latest > schedule.delay_ms_max:
+                return over_limit(latest, schedule.delay_ms_max)
+            if schedule.flags:
+                ones = [1] * len(schedule.rows)
+                try:
+                    keys += len(decode_extension(schedule.flags, schedule.extension, ones))
+                except Malformed as error:
+                    return CorruptBatch(str(error))
+        self.dedup.expire(at_ms, 2 * keys)
+        return self.dedup.full(keys) if keys else None
+
     def _apply_staging(self, index: int, term: int, command: StagingCommand) -> Sequence[Event]:
         """Keep chunks, decide on batches, move chunks into the log."""
         at_ms, staging = self._advance(command.at_ms), self.staging
@@ -448,9 +502,8 @@ class PartitionMachine:
         self.producers.check()
         for _, _, last_ms, batches in self.producers.state()[1]:
             assert last_ms <= self.at_ms
-            for first, last, base_offset in batches:
-                count = (last - first) % (1 << 31) + 1
-                assert base_offset + count <= self.next_offset  # P1
+            for _, _, base_offset in batches:
+                assert base_offset <= self.next_offset  # P1; of a parcel maybe nothing is there
         for _, part in self.parts:
             part.check()
         self.delivery.check(self.log_start, self.next_offset)
