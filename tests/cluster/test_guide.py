@@ -1,11 +1,20 @@
 """Every Python example of the documents runs as it stands, one after the other."""
 
 import re
+import shlex
 from pathlib import Path
 
+import grpc
 import pytest
+from google.protobuf import json_format
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
 
 from tests.cluster.conftest import MakeRig
+from tests.cluster.test_grpc import wait_serving
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -50,3 +59,32 @@ def test_the_examples_of_a_page_run(
     said = capsys.readouterr().out
     for words in expected:
         assert words in said, said
+
+
+def test_grpcurl_could_do_what_the_page_says(make_rig: MakeRig) -> None:
+    """What grpcurl does with its arguments: reflection, and JSON into the request it describes."""
+    text = (ROOT / "docs/protocols/grpc.md").read_text()
+    lines = re.search(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert lines is not None
+    commands = [
+        shlex.split(line) for line in lines[1].replace("\\\n", " ").replace("$ ", "").splitlines()
+    ]
+    assert [words[-1] for words in commands] == ["list", "raftline.v1.MessageService/Send"]
+    service, method = commands[1][-1].split("/")
+    rig = make_rig(nodes=1)
+    wait_serving(rig, *rig.names)
+    with grpc.insecure_channel(rig.node(rig.names[0]).grpc) as channel:
+        described = ProtoReflectionDescriptorDatabase(channel)
+        assert service in described.get_services()
+        pool = DescriptorPool(described)
+        found = pool.FindServiceByName(service).FindMethodByName(method)
+        request = json_format.Parse(
+            commands[1][commands[1].index("-d") + 1], GetMessageClass(found.input_type)()
+        )
+        call = channel.unary_unary(
+            f"/{service}/{method}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=GetMessageClass(found.output_type).FromString,
+        )
+        reply = call(request, timeout=10)
+    assert json_format.MessageToDict(reply)["results"][0]["id"].startswith("orders.")

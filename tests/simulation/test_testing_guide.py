@@ -1,6 +1,8 @@
 """The examples of the guide to testing run as they stand."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "testing.md"
@@ -20,3 +22,16 @@ def test_the_guide_to_testing_is_true() -> None:
     for test in tests:
         assert callable(test)
         test()
+
+
+def test_seeds_are_run_as_the_guide_says() -> None:
+    """In the short form: one seed where the guide has 200."""
+    told = re.findall(r"^\$ (make sim .+?)\s+#(?: or: (.+))?", GUIDE.read_text(), re.MULTILINE)
+    (many, by_module), (one, _) = told
+    assert by_module.startswith("python -m raftline.testing.sim ")
+    root = GUIDE.parents[2]
+    for command in (many, by_module, one):
+        words = command.replace("200", "1").split()
+        words[:1] = [sys.executable] if words[0] == "python" else ["make", "-o", ".venv/.ready"]
+        done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -54,6 +54,29 @@ def test_the_guide_does_what_it_says(
     check(said, tmp_path)
 
 
+def test_what_those_who_come_from_spark_are_shown_runs(
+    make_rig: Callable[..., Rig],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """As written, but that the archive is filled once (its endless form: test_archive_kills.py)."""
+    servers = servers_of(make_rig(nodes=1))
+    with raftline.connect(servers) as line:
+        line.topics.create("orders", partitions=3)
+        fill(line, servers, "orders", 60)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAFTLINE_SERVER", servers)
+    ((_, text),) = BLOCK.findall((GUIDE.parents[2] / "docs/coming-from/spark.md").read_text())
+    told = commands(text)
+    assert len(told) == 4
+    for command in told:
+        once = command.replace(" --continuous 10s", "")
+        assert app.run(shlex.split(once)) == 0, (command, capfd.readouterr().err)
+    assert list((tmp_path / "archive").rglob("*.parquet"))
+    assert "orders" in (tmp_path / "report.html").read_text()
+
+
 def commands(text: str) -> list[str]:
     """Return the commands of a block without their prompts; a backslash joins lines."""
     found = text.replace("\\\n", " ").splitlines()

@@ -1,6 +1,7 @@
 """House rules for the documents: short where promised, links that lead somewhere, one glossary."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,34 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = [t.partition("#")[0] for t in LINK.findall(page.read_text()) if "://" not in t]
     lost = [t for t in targets if t and not (page.parent / t).exists()]
     assert not lost
+
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^(\$ )?(raftline|make|kcat|grpcurl|curl|pip|docker|helm|kubectl) ", re.M)
+STANDALONE = "spark://"  # run by tests/spark/test_standalone.py
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_people_are_told_to_type_is_run_by_a_test(page: Path) -> None:
+    """Commands and code stand in blocks that say what they are; a test names their page."""
+    name, is_run = str(page.relative_to(ROOT)), False
+    for kind, text in BLOCK.findall(page.read_text()):
+        if not kind and STANDALONE not in text and page.parent.name != "chaos":
+            assert not COMMAND.search(text), f"say console: {text}"
+        is_run = is_run or kind in ("console", "sh", "python")
+    if is_run:
+        tests = [file.read_text() for file in (ROOT / "tests").rglob("test_*.py")]
+        parts = (f'"{name}"', f'"{page.parent.name}" / "{page.name}"')
+        assert any(part in text for text in tests for part in parts), f"no test names {name}"
+
+
+def test_contributors_are_told_of_targets_that_there_are() -> None:
+    for line in re.findall(
+        r"^\$ (make .+?)(?:\s+#.*)?$", (ROOT / "CONTRIBUTING.md").read_text(), re.M
+    ):
+        told = [*line.split(), "-n"]
+        done = subprocess.run(told, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
 
 def test_the_glossary_has_every_word_once() -> None:

@@ -53,3 +53,21 @@ def test_a_group_reads_once_and_goes_on(three: Rig, make_topic: MakeTopic) -> No
     assert sorted(kcat(three, *words).split()) == sorted(f"a{i}" for i in range(20))
     kcat(three, "-P", "-t", topic, text="".join(f"b{i}\n" for i in range(5)))
     assert sorted(kcat(three, *words).split()) == sorted(f"b{i}" for i in range(5))
+
+
+def test_the_page_on_kafka_can_be_typed(three: Rig, make_topic: MakeTopic) -> None:
+    page = (ROOT / "docs/protocols/kafka.md").read_text()
+    told = [line[2:] for line in page.splitlines() if line.startswith("$ kcat ")]
+    assert len(told) == 2
+    topic = make_topic(three, 2)
+    lines = [
+        line.replace("127.0.0.1:9092", kafka_of(three)).replace("-t orders", f"-t {topic}")
+        for line in told
+    ]
+    home = Path(program()).parent
+    done = subprocess.run(
+        ["/bin/bash", "-e", "-c", f"PATH={home}:$PATH\n" + "\n".join(lines)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "hello" in done.stdout.splitlines()
