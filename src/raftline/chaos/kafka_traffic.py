@@ -13,11 +13,13 @@ import importlib.util
 import random
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from raftline.chaos.rig import ChaosProblem, Rig, mono_ms, wait_for
+from raftline.chaos.crowd import Crowd
+from raftline.chaos.rig import ChaosProblem, Rig, mono_ms
 from raftline.client.line import Line
 from raftline.model.errors import RaftlineError
 
@@ -25,9 +27,9 @@ TOPIC, GROUP = "chaos-kafka", "chaos-readers"
 PARTITIONS = 2
 WINDOW = 20  # messages in flight
 SEND_S_MAX = 20.0
-DRAIN_S_MAX = 60.0
-JOIN_S_MAX = 45.0
 PAGE = 1_000
+
+Role = Callable[[random.Random, str], None]
 
 
 class Sent(msgspec.Struct):
@@ -89,7 +91,7 @@ def why_not() -> str:
     return "" if found else "no Kafka client is installed (pip install confluent-kafka)"
 
 
-class KafkaTraffic:
+class KafkaTraffic(Crowd):
     """The load."""
 
     def __init__(
@@ -101,57 +103,27 @@ class KafkaTraffic:
         pause_s: float = 0.02,
         seed: int = 1,
     ) -> None:
-        self._rig = rig
+        super().__init__(rig, "Kafka clients", TOPIC, PARTITIONS, {})
         self._pause_s = pause_s
         self._kafka: Any = importlib.import_module("confluent_kafka")
-        self._lock = threading.Lock()
-        self._all_sent, self._over = threading.Event(), threading.Event()
         self.record = KafkaRecord()
-        self.problems: list[str] = []
         self._next: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)  # first unread offset
-        with rig.client() as client:
-            client.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=0, settings={})
-        self._givers = [self._thread(self._produce, seed, n) for n in range(producers)]
-        self._takers = [self._thread(self._consume, seed, producers + n) for n in range(readers)]
-        rig.at_close.append(self._end)
+        self._givers = [self._client(self._produce, seed, n) for n in range(producers)]
+        self._takers = [self._client(self._consume, seed, producers + n) for n in range(readers)]
 
-    def _thread(self, role: Any, seed: int, number: int) -> threading.Thread:
-        def run() -> None:
-            try:
-                role(random.Random(seed * 70 + number), f"{seed}.{number}")
-            except Exception as error:  # noqa: BLE001
-                self.problems.append(f"Kafka client {number}: {error!r}")
-
-        return threading.Thread(target=run, daemon=True)
-
-    def start(self) -> "KafkaTraffic":
-        """Let all begin."""
-        for thread in (*self._givers, *self._takers):
-            thread.start()
-        return self
+    def _client(self, role: Role, seed: int, number: int) -> threading.Thread:
+        return self._thread(lambda: role(random.Random(seed * 70 + number), f"{seed}.{number}"))
 
     def drain(self) -> None:
         """Stop sending; return when the group has read everything. Raises ChaosProblem."""
-        self._all_sent.set()
-        _join(self._givers)
+        self._stop_giving()
         self.record.log = self._read_back()
         ends = {p: rows[-1][0] + 1 if rows else 0 for p, rows in self.record.log.items()}
-        try:
-            wait_for(
-                lambda: all(self._next[p] >= end for p, end in ends.items()),
-                DRAIN_S_MAX,
-                lambda: f"the Kafka group stands at {self._next} of {ends}",
-            )
-        finally:
-            self._over.set()
-            _join(self._takers)
-
-    def _end(self) -> None:
-        self._all_sent.set()
-        self._over.set()
-        for thread in (*self._givers, *self._takers):
-            if thread.ident is not None:
-                thread.join(JOIN_S_MAX)
+        self._wait_taken(
+            lambda: all(self._next[p] >= end for p, end in ends.items()),
+            lambda: f"the Kafka group stands at {self._next} of {ends}",
+            0.05,
+        )
 
     def _settings(self, **more: Any) -> dict[str, Any]:
         servers = ",".join(self._rig.node(name).kafka for name in self._rig.names[:3])
@@ -300,11 +272,3 @@ def _messages(line: Line, partition: int) -> list[tuple[int, str]]:
             return found
         found += [(message.offset, (message.value or b"").decode()) for message in page.messages]
         offset = page.next_offset
-
-
-def _join(threads: list[threading.Thread]) -> None:
-    for thread in threads:
-        if thread.ident is not None:
-            thread.join(JOIN_S_MAX)
-            if thread.is_alive():
-                raise ChaosProblem("a Kafka client waits beyond every timeout")

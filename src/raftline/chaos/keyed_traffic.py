@@ -12,12 +12,13 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
-from raftline.chaos.rig import ChaosProblem, Rig, mono_ms, wait_for
+from raftline.chaos.crowd import PATIENT, Crowd
+from raftline.chaos.rig import Rig, mono_ms
 from raftline.client.line import Line
 from raftline.client.received import Message
 from raftline.model.errors import LeaseLost, RaftlineError, TimedOut
@@ -27,10 +28,9 @@ TOPIC, GROUP = "chaos-keys", "chaos-ledger"
 KEYS = 8
 PARTITIONS = 2
 WORKERS = 2
-CALL, LEASE = "6s", "4s"
-DRAIN_S_MAX = 60.0
-JOIN_S_MAX = 30.0
+LEASE = "4s"
 PAGE = 1_000
+Role = Callable[[random.Random, Line], None]
 UNSETTLED = ("fresh", "leased", "resting", "ready", "dying")
 
 
@@ -52,67 +52,26 @@ class KeyedRecord(msgspec.Struct):
     log: list[tuple[int, int, str, str]] = []  # partition, offset, key, body
 
 
-class KeyedTraffic:
+class KeyedTraffic(Crowd):
     """The load."""
 
     def __init__(self, rig: Rig, *, pause_s: float = 0.05, seed: int = 1) -> None:
-        self._rig = rig
+        super().__init__(rig, "clients with keys", TOPIC, PARTITIONS, PATIENT)
         self._pause_s = pause_s
-        self._all_sent, self._over = threading.Event(), threading.Event()
-        self._lock = threading.Lock()
         self.record = KeyedRecord()
-        self.problems: list[str] = []
-        with rig.client() as client:
-            settings = {"max_retries": 1000, "backoff_ms": 100}
-            client.create_topic(
-                TOPIC, partitions=PARTITIONS, replication_factor=0, settings=settings
-            )
-        self._giver = self._thread(self._send, random.Random(seed))
+        self._givers = [self._client(self._send, random.Random(seed))]
         self._takers = [
-            self._thread(self._work, random.Random(seed * 10 + n)) for n in range(WORKERS)
+            self._client(self._work, random.Random(seed * 10 + n)) for n in range(WORKERS)
         ]
-        rig.at_close.append(self._end)
 
-    def start(self) -> "KeyedTraffic":
-        """Let all begin."""
-        for thread in (self._giver, *self._takers):
-            thread.start()
-        return self
+    def _client(self, role: Role, rng: random.Random) -> threading.Thread:
+        return self._with_line(lambda line: role(rng, line))
 
     def drain(self) -> None:
         """Stop sending; return when everything is worked off. Raises ChaosProblem."""
-        self._all_sent.set()
-        _join(self._giver)
-        try:
-            wait_for(lambda: not self._left(), DRAIN_S_MAX, lambda: f"left: {self._left()}", 0.5)
-        finally:
-            self._over.set()
-            for thread in self._takers:
-                _join(thread)
+        self._stop_giving()
+        self._wait_taken(lambda: not self._left(), lambda: f"left: {self._left()}", 0.5)
         self.record.log = list(self._read_back())
-
-    def _end(self) -> None:
-        self._all_sent.set()
-        self._over.set()
-        for thread in (self._giver, *self._takers):
-            if thread.ident is not None:
-                thread.join(JOIN_S_MAX)
-
-    def _thread(self, role: Any, rng: random.Random) -> threading.Thread:
-        def run() -> None:
-            line = self._line()
-            try:
-                role(rng, line)
-            except Exception as error:  # noqa: BLE001
-                self.problems.append(f"client with keys: {error!r}")
-            finally:
-                with contextlib.suppress(RaftlineError):
-                    line.close()
-
-        return threading.Thread(target=run, daemon=True)
-
-    def _line(self) -> Line:
-        return Line([self._rig.node(name).http for name in self._rig.names[:3]], timeout=CALL)
 
     def _send(self, rng: random.Random, line: Line) -> None:
         for number in itertools.count(1):
@@ -175,13 +134,6 @@ class KeyedTraffic:
                     offset = rows[-1].offset + 1
         finally:
             line.close()
-
-
-def _join(thread: threading.Thread) -> None:
-    if thread.ident is not None:
-        thread.join(JOIN_S_MAX)
-        if thread.is_alive():
-            raise ChaosProblem("a client with keys waits beyond every timeout")
 
 
 def judge_keyed(record: KeyedRecord) -> tuple[list[Violation], dict[str, int]]:

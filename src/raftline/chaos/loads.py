@@ -28,15 +28,18 @@ class Loads:
     ) -> None:
         self._rig = rig
         self.log = Traffic(rig, topic=TOPIC, partitions=2, pause_s=0.02, seed=seed).start()
-        self.queue = QueueTraffic(rig, seed=seed).start() if queue else None
-        self.keyed = KeyedTraffic(rig, seed=seed).start() if queue else None
+        self.queue = QueueTraffic(rig, seed=seed) if queue else None
+        self.keyed = KeyedTraffic(rig, seed=seed) if queue else None
         self.kafka = None
         if kafka:
             why = kafka_traffic.why_not()
             if why:
                 left_out["Kafka clients"] = why
             else:
-                self.kafka = KafkaTraffic(rig, seed=seed).start()
+                self.kafka = KafkaTraffic(rig, seed=seed)
+        for crowd in (self.queue, self.keyed, self.kafka):
+            if crowd is not None:
+                crowd.start()
         self.catalog = CatalogTraffic(rig, seed=seed).start()
 
     def judge(self) -> tuple[Judgement, list[Violation], dict[str, int]]:

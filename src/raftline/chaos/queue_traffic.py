@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from raftline.chaos.rig import ChaosProblem, Rig, wait_for
+from raftline.chaos.crowd import PATIENT, Crowd
+from raftline.chaos.rig import Rig
 from raftline.client.line import Line
 from raftline.client.received import Message
 from raftline.model.errors import LeaseLost, NotFound, RaftlineError, TimedOut
@@ -24,11 +25,9 @@ from raftline.model.errors import LeaseLost, NotFound, RaftlineError, TimedOut
 TOPIC, GROUP = "chaos-jobs", "chaos-crew"
 PARTITIONS = 3
 LEASE = "4s"
-CALL = "6s"
 DELAY_MS_MAX = 4_000
-DRAIN_S_MAX = 60.0
-JOIN_S_MAX = 30.0
 
+Role = Callable[[random.Random, str, Line], None]
 UNSETTLED = ("fresh", "leased", "resting", "ready", "dying")
 
 
@@ -67,7 +66,7 @@ class QueueRecord(msgspec.Struct):
     letters: dict[str, int] = {}  # in the dead-letter topic: how often
 
 
-class QueueTraffic:
+class QueueTraffic(Crowd):
     """The load."""
 
     def __init__(
@@ -80,32 +79,18 @@ class QueueTraffic:
         pause_s: float = 0.02,
         seed: int = 1,
     ) -> None:
-        self._rig = rig
+        super().__init__(rig, "clients of the queue", TOPIC, PARTITIONS, PATIENT)
         self._pause_s = pause_s
         self._seed = seed
-        self._over = threading.Event()
-        self._all_sent = threading.Event()
-        self._lock = threading.Lock()
         self.sendings: dict[str, Sending] = {}
         self.deliveries: dict[str, list[Delivery]] = defaultdict(list)
-        self.problems: list[str] = []
-        with rig.client() as client:
-            client.create_topic(
-                TOPIC,
-                partitions=PARTITIONS,
-                replication_factor=0,
-                settings={"max_retries": 1000, "backoff_ms": 100},
-            )
         roles = [self._send] * senders + [self._schedule] * schedulers
-        self._givers = self._threads(roles, 0)
-        self._takers = self._threads([self._work] * workers, len(roles))
-        rig.at_close.append(self._end)
+        self._givers = [self._client(role, n) for n, role in enumerate(roles)]
+        self._takers = [self._client(self._work, len(roles) + n) for n in range(workers)]
 
-    def start(self) -> "QueueTraffic":
-        """Let all begin."""
-        for thread in (*self._givers, *self._takers):
-            thread.start()
-        return self
+    def _client(self, role: Role, number: int) -> threading.Thread:
+        rng, who = random.Random(self._seed * 100 + number), f"{self._seed}.{number}"
+        return self._with_line(lambda line: role(rng, who, line))
 
     def drain(self) -> None:
         """Stop sending; return when the group has worked everything off and the workers ended.
@@ -113,13 +98,8 @@ class QueueTraffic:
         Raises:
             ChaosProblem: it did not in time.
         """
-        self._all_sent.set()
-        self._join(self._givers)
-        try:
-            wait_for(lambda: not self._left(), DRAIN_S_MAX, lambda: f"left: {self._left()}", 0.5)
-        finally:
-            self._over.set()
-            self._join(self._takers)
+        self._stop_giving()
+        self._wait_taken(lambda: not self._left(), lambda: f"left: {self._left()}", 0.5)
 
     def _left(self) -> list[dict[str, Any]]:
         """Return the partitions where something waits or is leased."""
@@ -133,39 +113,6 @@ class QueueTraffic:
             line.close()
         left = [row for row in rows if any(row[state] for state in UNSETTLED)]
         return left + ([{"waiting": waiting}] if waiting else [])
-
-    def _threads(self, roles: list[Callable[..., None]], first: int) -> list[threading.Thread]:
-        return [
-            threading.Thread(target=self._guard, args=(role, first + i), daemon=True)
-            for i, role in enumerate(roles)
-        ]
-
-    def _join(self, threads: list[threading.Thread]) -> None:
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join(JOIN_S_MAX)
-                if thread.is_alive():
-                    raise ChaosProblem("a client of the queue waits beyond every timeout")
-
-    def _end(self) -> None:
-        self._all_sent.set()
-        self._over.set()
-        for thread in (*self._givers, *self._takers):
-            if thread.ident is not None:
-                thread.join(JOIN_S_MAX)
-
-    def _guard(self, role: Callable[[random.Random, str, Line], None], number: int) -> None:
-        line = self._line()
-        try:
-            role(random.Random(self._seed * 100 + number), f"{self._seed}.{number}", line)
-        except Exception as error:  # noqa: BLE001
-            self.problems.append(f"queue client {number}: {error!r}")
-        finally:
-            with contextlib.suppress(RaftlineError):
-                line.close()
-
-    def _line(self) -> Line:
-        return Line([self._rig.node(name).http for name in self._rig.names], timeout=CALL)
 
     # ------------------------------------------------------------------ givers
 
