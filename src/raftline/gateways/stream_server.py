@@ -2,7 +2,12 @@
 
 State
     The connections; those with replies to write in this pass; listeners; ``tick``, seconds since
-    the start, which connections compare with when they were last heard from.
+    the start, which connections compare with when they were last heard from. The buffer that
+    connections without bytes of their own read into, and the pool of those that they own.
+
+Bounds
+    Connections, bytes in work of each, idle time (``idle_ticks_max``), time for one request to
+    arrive and for a client to read its replies (``request_ticks_max``).
 """
 
 import asyncio
@@ -10,6 +15,7 @@ import socket
 from typing import Generic, Protocol, TypeVar
 
 from raftline.telemetry.counters import GatewayCounts
+from raftline.transport.frames import BUFFER_BYTES, BufferPool
 
 TICK_MS = 1_000
 BACKLOG = 1024  # connections that wait to be taken
@@ -45,11 +51,25 @@ class StreamServer(Generic[C]):
         "_loop",
         "_timer",
         "counts",
+        "idle_ticks_max",
+        "inflight_bytes_max",
+        "pool",
+        "request_ticks_max",
+        "shared",
+        "shared_view",
         "tick",
     )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, counts: GatewayCounts, *, connections_max: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        counts: GatewayCounts,
+        *,
+        connections_max: int,
+        inflight_bytes_max: int,
+        buffer_bytes_min: int,
+        idle_ticks_max: int,
+        request_ticks_max: int,
     ) -> None:
         self._loop = loop
         self._connections_max = connections_max
@@ -59,6 +79,12 @@ class StreamServer(Generic[C]):
         self._timer: asyncio.TimerHandle | None = None
         self.counts = counts
         self.tick = 0
+        self.inflight_bytes_max = inflight_bytes_max
+        self.idle_ticks_max = idle_ticks_max
+        self.request_ticks_max = request_ticks_max
+        self.pool = BufferPool(buffer_bytes_min)
+        self.shared = bytearray(BUFFER_BYTES)
+        self.shared_view = memoryview(self.shared)
 
     def connect(self) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection."""

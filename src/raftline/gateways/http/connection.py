@@ -1,45 +1,37 @@
 """One client connection: requests in, replies out in the same order.
 
-State
-    ``_own`` holds bytes of a request that is not whole yet; as long as there is none, reads go to
-    the server's shared buffer (loops read and deliver in one step). ``exchanges`` are the requests
-    that have no reply on its way yet, oldest first.
+State and the invariants I1-I5 are those of stream_connection.py; here they are
 
-Invariants
-    H1  Replies leave in the order of their requests.
-    H2  Requests in work hold at most ``inflight_bytes_max`` plus one request; then the socket is
-        not read until some are answered. The same while the client does not read its replies.
-    H3  After a request that cannot be trusted, or that says close, nothing more is read.
-    H4  An exchange is answered once; an answer after the client left is dropped.
+    H1  (I1) Replies leave in the order of their requests.
+    H2  (I2) Requests in work are bounded, and who does not read is not read from.
+    H3  After a request that cannot be trusted, or that says close, nothing more is read (I3).
+    H4  An exchange is answered once; an answer after the client left is dropped (I4).
 
 Costs
     A request with the head of the one before it costs one comparison; one whose head was seen
     before a search for its end and one dictionary lookup: heads that end in ``Content-Length: N``
-    are known by the bytes before N. Replies of one pass of the loop leave in one write.
+    are known by the bytes before N.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from raftline.gateways.http import replies
 from raftline.gateways.http.chunks import ChunkedBody
 from raftline.gateways.http.head import HEAD_BYTES_MAX, LENGTH_DIGITS_MAX, Refused
+from raftline.gateways.stream_connection import StreamConnection
 from raftline.model.errors import InvalidArgument, RaftlineError
 
 if TYPE_CHECKING:
-    from collections import deque
-
     from raftline.gateways.http.server import HttpServer
     from raftline.gateways.trace_context import TraceContext
     from raftline.telemetry.spans import Spans
 
 EXCHANGE_BYTES = 512  # what a request weighs besides its body
 SMALL_BYTES = len(replies.OK_JSON_HEADS)  # a reply below this has a head that is made already
-JOIN_BYTES_MAX = 64 << 10
-UNSENT_BYTES_HIGH = 1 << 20
 DOUBT_MS = 500  # a denial may wait so long where it is not known how long its caller does
 LAST_BYTES_MAX = 1 << 10  # of a head that is kept for comparison
 NEVER_TICK = 1 << 60
@@ -187,147 +179,39 @@ class Exchange:
 Run = Callable[["HttpConnection", Known, bytes], None]
 
 
-class HttpConnection(asyncio.BufferedProtocol):
+class HttpConnection(StreamConnection[Exchange, "HttpServer"]):
     """Reads requests, hands them to their routes, writes replies."""
 
     __slots__ = (
         "_chunks",
         "_chunks_tick",
         "_continued",
-        "_end",
-        "_ended",
         "_last_head",
         "_last_known",
         "_last_length",
         "_lingering",
-        "_need",
-        "_own",
-        "_own_view",
-        "_paused",
         "_refused",
-        "_shared",
-        "_shared_view",
-        "_start",
-        "_stuck",
-        "_transport",
-        "_walking",
         "_watched",
         "_watched_tick",
-        "active_tick",
-        "exchanges",
-        "has_left",
-        "inflight_bytes",
-        "is_dirty",
-        "partial_tick",
-        "server",
     )
 
     def __init__(self, server: "HttpServer") -> None:
-        self.server = server
-        self.exchanges: deque[Exchange] = server.new_exchanges()
-        self.inflight_bytes = 0
-        self.has_left = False  # the client hung up, or its half at least
-        self.active_tick = server.tick
-        self.partial_tick = -1  # when the request that is not whole began
-        self._transport: asyncio.Transport | None = None
-        self._shared = server.shared
-        self._shared_view = server.shared_view
-        self._own: bytearray | None = None
-        self._own_view = server.shared_view[:0]
-        self._start = 0
-        self._end = 0
-        self._need = 0  # bytes from the start without which nothing new can be said
+        super().__init__(server, server.new_exchanges())
         self._chunks: tuple[Known, ChunkedBody] | None = None
         self._chunks_tick = -1
         self._continued = False
         self._last_head = b""  # of the latest request, and what it said
         self._last_known: Known | None = None
         self._last_length = 0
-        self.is_dirty = False  # to be flushed in this pass
-        self._ended = False  # H3
-        self._paused = False
         self._refused = False
         self._lingering = False
-        self._stuck = False  # the client does not read
-        self._walking = False
         self._watched: Exchange | None = None  # the oldest request at the last look
         self._watched_tick = 0
 
-    # -- the loop's calls
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection, or turn it away if there are too many."""
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
-        if not self.server.adopt(self):
-            self._ended = True
-            self._transport.write(self.server.full_reply())
-            self._transport.close()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Lend the shared buffer, or the rest of our own."""
-        if self._own is None:
-            return self._shared_view
-        return self._own_view[self._end :]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Serve every request that is whole."""
-        self.active_tick = self.server.tick
-        if self._ended:
-            self._drop_own()
-        elif self._own is None:
-            left = self._walk(self._shared, self._shared_view, 0, nbytes)
-            if left < nbytes:
-                self._keep(self._shared_view, left, nbytes)
-        else:
-            self._end += nbytes
-            self._walk_own()
-
-    def eof_received(self) -> bool:
-        """Answer what is in work, then close: the client may have closed its half only."""
-        self._ended = self.has_left = True
-        return bool(self.exchanges)
-
-    def pause_writing(self) -> None:
-        """Stop reading from a client that does not read. H2."""
-        self._stuck = True
-        self.active_tick = self.server.tick
-        self._pause()
-
-    def resume_writing(self) -> None:
-        """Go on."""
-        self._stuck = False
-        self.active_tick = self.server.tick
-        self._resume()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of everything; answers still to come are dropped. H4."""
-        self._ended = self.has_left = True
-        self._transport = None
-        self.exchanges.clear()
-        self._drop_own()
-        self.server.forget(self)
-
     # -- replies
 
-    def flush(self) -> None:
-        """Write the replies that are next in order, in one call. H1."""
-        self.is_dirty = False
-        transport = self._transport
-        if transport is None:
-            return
-        out = self._take_replies()
-        if len(out) == 1:
-            transport.write(out[0])
-        elif out:
-            if sum(map(len, out)) <= JOIN_BYTES_MAX:
-                transport.write(b"".join(out))
-            else:
-                transport.writelines(out)
-        if self._ended and not self.exchanges:
-            self._end_well(transport)
-        elif self._paused:
-            self._resume()
+    def _turned_away(self) -> bytes:
+        return self.server.full_reply()
 
     def _take_replies(self) -> list[bytes]:
         """Take the exchanges that are answered, up to the first that is not."""
@@ -363,11 +247,6 @@ class HttpConnection(asyncio.BufferedProtocol):
                 transport.resume_reading()
         elif not self._lingering:
             transport.close()
-
-    def close(self) -> None:
-        """Hang up after what is already on its way."""
-        if self._transport is not None:
-            self._transport.close()
 
     def watch(self, tick: int) -> None:
         """Once a second: hang up on who is idle, too slow, or does not read."""
@@ -511,72 +390,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         body = msgspec.json.encode({"error": replies.error_body(error)})
         self.server.counts.refuse(error.code)
         exchange.send(body, refusal.status)
-
-    # -- the bytes of a request that is not whole
-
-    def _walk_own(self) -> None:
-        own = self._own
-        assert own is not None
-        left = self._walk(own, self._own_view, self._start, self._end)
-        if self._own is not own:  # refused meanwhile
-            return
-        if left == self._end:
-            self._drop_own()
-            return
-        if left != self._start:
-            self.partial_tick = self.server.tick
-        self._start = left
-        self._make_room()
-
-    def _keep(self, view: memoryview, start: int, end: int) -> None:
-        """Move what is left of the shared buffer to one of our own."""
-        self._own = self.server.pool.take(max(self._need, end - start + 1))
-        self._own_view = memoryview(self._own)
-        self._own_view[: end - start] = view[start:end]
-        self._start, self._end = 0, end - start
-        if self.partial_tick < 0:
-            self.partial_tick = self.server.tick
-
-    def _make_room(self) -> None:
-        """Make sure that what is needed next fits behind what is here."""
-        assert self._own is not None
-        size, start, end = len(self._own), self._start, self._end
-        need = max(self._need, end - start + 1)
-        if need > size:
-            old = self._own
-            self._keep(self._own_view, start, end)
-            self.server.pool.give(old)
-        elif start and (size - start < need or size - end < size // 4):
-            self._own_view[: end - start] = self._own_view[start:end]
-            self._start, self._end = 0, end - start
-
-    def _drop_own(self) -> None:
-        if self._own is not None:
-            self.server.pool.give(self._own)
-            self._own = None
-            self._own_view = self._shared_view[:0]
-        self._start = self._end = 0
-        self.partial_tick = -1
-
-    def _pause(self) -> None:
-        transport = self._transport
-        if not self._paused and transport is not None and not transport.is_closing():
-            self._paused = True
-            transport.pause_reading()
-
-    def _resume(self) -> None:
-        """Read again once there is room: first what was left lying. H2."""
-        if self._stuck or self._ended or self._walking or not self._paused:
-            return
-        if self.inflight_bytes > self.server.inflight_bytes_max:
-            return
-        self._paused = False
-        if self._own is not None:
-            self.partial_tick = self.server.tick
-            self._walk_own()
-        transport = self._transport
-        if not self._paused and transport is not None and not transport.is_closing():
-            transport.resume_reading()
 
 
 def _never(connection: HttpConnection, known: Known, body: bytes) -> None:

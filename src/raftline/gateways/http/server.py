@@ -36,7 +36,6 @@ from raftline.model.errors import Internal, OverLimit, RaftlineError
 from raftline.model.limits import WAIT_MS_MAX
 from raftline.telemetry.counters import GatewayCounts
 from raftline.telemetry.log import LogEvent
-from raftline.transport.frames import BUFFER_BYTES, BufferPool
 
 if TYPE_CHECKING:
     from raftline.gateways.second_look import SecondLook
@@ -65,16 +64,10 @@ class HttpServer(StreamServer[HttpConnection]):
         "_route",
         "_says_requests",
         "_slow_ticks",
-        "idle_ticks_max",
-        "inflight_bytes_max",
         "linger_ticks_max",
-        "pool",
         "prefixes",
         "request_bytes_max",
-        "request_ticks_max",
         "second_look",
-        "shared",
-        "shared_view",
         "spans",
         "wholes",
     )
@@ -92,19 +85,21 @@ class HttpServer(StreamServer[HttpConnection]):
         slow_request_ms: int = 0,
         says_requests: bool = False,
     ) -> None:
-        super().__init__(loop, counts or GatewayCounts(), connections_max=connections_max)
+        super().__init__(
+            loop,
+            counts or GatewayCounts(),
+            connections_max=connections_max,
+            inflight_bytes_max=inflight_bytes_max,
+            buffer_bytes_min=HEAD_BYTES_MAX,
+            idle_ticks_max=IDLE_TICKS_MAX,
+            request_ticks_max=REQUEST_TICKS_MAX,
+        )
         self._slow_ticks = -(-slow_request_ms // stream_server.TICK_MS)  # 0: none is too slow
         self._says_requests = says_requests
         self._route = route
         self._log = log
         self.request_bytes_max = request_bytes_max
-        self.inflight_bytes_max = inflight_bytes_max
-        self.idle_ticks_max = IDLE_TICKS_MAX
-        self.request_ticks_max = REQUEST_TICKS_MAX
         self.linger_ticks_max = LINGER_TICKS_MAX
-        self.pool = BufferPool(HEAD_BYTES_MAX)
-        self.shared = bytearray(BUFFER_BYTES)
-        self.shared_view = memoryview(self.shared)
         self.wholes: dict[bytes, Known] = {}
         self.prefixes: dict[bytes, Known] = {}
         self.second_look: SecondLook | None = None  # nobody denies anything here

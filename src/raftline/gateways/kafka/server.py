@@ -15,7 +15,6 @@ from raftline.gateways.kafka.schema import API_VERSIONS
 from raftline.gateways.stream_server import StreamServer
 from raftline.telemetry.counters import GatewayCounts
 from raftline.telemetry.log import LogEvent
-from raftline.transport.frames import BUFFER_BYTES, BufferPool
 
 IDLE_TICKS_MAX = 600  # as Kafka: clients keep connections open and say nothing
 REQUEST_TICKS_MAX = 60
@@ -35,13 +34,7 @@ class KafkaServer(StreamServer[KafkaConnection]):
         "_reports",
         "frame_bytes_max",
         "handlers",
-        "idle_ticks_max",
-        "inflight_bytes_max",
-        "pool",
         "raw",
-        "request_ticks_max",
-        "shared",
-        "shared_view",
     )
 
     def __init__(
@@ -56,18 +49,20 @@ class KafkaServer(StreamServer[KafkaConnection]):
         frame_bytes_max: int,
         inflight_bytes_max: int,
     ) -> None:
-        super().__init__(loop, counts, connections_max=connections_max)
+        super().__init__(
+            loop,
+            counts,
+            connections_max=connections_max,
+            inflight_bytes_max=inflight_bytes_max,
+            buffer_bytes_min=BUFFER_BYTES_MIN,
+            idle_ticks_max=IDLE_TICKS_MAX,
+            request_ticks_max=REQUEST_TICKS_MAX,
+        )
         self._log = log
         self._reports = 0
         self.handlers = table.handlers
         self.raw = raw
         self.frame_bytes_max = frame_bytes_max
-        self.inflight_bytes_max = inflight_bytes_max
-        self.idle_ticks_max = IDLE_TICKS_MAX
-        self.request_ticks_max = REQUEST_TICKS_MAX
-        self.pool = BufferPool(BUFFER_BYTES_MIN)
-        self.shared = bytearray(BUFFER_BYTES)
-        self.shared_view = memoryview(self.shared)
 
     def connect(self) -> KafkaConnection:
         """Return the protocol of a new connection."""
