@@ -150,3 +150,12 @@ def test_every_import_is_a_declared_dependency() -> None:
 
 def test_the_lock_names_no_host() -> None:
     assert "://" not in (ROOT / "requirements.lock").read_text()
+
+
+def test_the_two_admins_of_the_client_say_the_same() -> None:
+    """One is the other with ``await``: two classes so that both have types of their own."""
+    told = (ROOT / "src/raftline/client/async_admin.py").read_text()
+    for word, plain in (("async def", "def"), ("await ", ""), ("Async", ""), ("async_", "")):
+        told = told.replace(word, plain)
+    told = told.replace(", for the async client", "")
+    assert told == (ROOT / "src/raftline/client/admin.py").read_text()
