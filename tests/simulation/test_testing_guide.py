@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "testing.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -24,6 +26,7 @@ def test_the_guide_to_testing_is_true() -> None:
         test()
 
 
+@pytest.mark.full
 def test_seeds_are_run_as_the_guide_says() -> None:
     """In the short form: one seed where the guide has 200."""
     told = re.findall(r"^\$ (make sim .+?)\s+#(?: or: (.+))?", GUIDE.read_text(), re.MULTILINE)

@@ -54,6 +54,7 @@ def test_the_guide_does_what_it_says(
     check(said, tmp_path)
 
 
+@pytest.mark.full
 def test_what_those_who_come_from_spark_are_shown_runs(
     make_rig: Callable[..., Rig],
     tmp_path: Path,
