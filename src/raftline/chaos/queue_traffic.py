@@ -20,7 +20,7 @@ from raftline.chaos.crowd import PATIENT, Crowd
 from raftline.chaos.rig import Rig
 from raftline.client.line import Line
 from raftline.client.received import Message
-from raftline.model.errors import LeaseLost, NotFound, RaftlineError, TimedOut
+from raftline.model.errors import LeaseLost, RaftlineError, TimedOut
 
 TOPIC, GROUP = "chaos-jobs", "chaos-crew"
 PARTITIONS = 3
@@ -42,6 +42,7 @@ class Sending(msgspec.Struct):
     id: str = ""
     second_id: str = ""  # what a repeat with the same dedup key was told
     cancelled: bool = False  # a cancel was answered with done
+    cancel_in_doubt: bool = False  # nobody knows whether a cancel was done
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -161,9 +162,13 @@ class QueueTraffic(Crowd):
 
     @staticmethod
     def _cancel(line: Line, sending: Sending) -> None:
-        with contextlib.suppress(NotFound, RaftlineError):
+        try:
             line.scheduled.cancel(sending.id)
             sending.cancelled = True
+        except TimedOut:
+            sending.cancel_in_doubt = True
+        except RaftlineError:
+            return  # it was not: too late, or nobody led
 
     # ------------------------------------------------------------------ workers
 

@@ -110,7 +110,8 @@ def _messages(line: Line, topic: str, partition: int) -> Iterator[tuple[str, int
 def _stored(record: QueueRecord) -> Iterator[Violation]:
     for body, sending in record.sendings.items():
         places = record.bodies.get(body, [])
-        if sending.outcome == "ok" and not places and not sending.cancelled:
+        may_be_gone = sending.cancelled or sending.cancel_in_doubt
+        if sending.outcome == "ok" and not places and not may_be_gone:
             yield Violation("P1", "an acknowledged message is not in the log", _told(sending))
         if sending.outcome == "refused" and places:
             yield Violation("P10", "a refused message is in the log", f"{_told(sending)} {places}")

@@ -35,6 +35,9 @@ def clean() -> QueueRecord:
     record.sendings["cancelled"] = Sending(
         "cancelled", outcome="ok", id="w2", delay_ms=2_000, due_ms=NOW + 2_000, cancelled=True
     )
+    record.sendings["perhaps cancelled"] = Sending(
+        "perhaps cancelled", outcome="ok", id="w3", delay_ms=9, due_ms=NOW, cancel_in_doubt=True
+    )
     record.bodies |= {"twice": [(0, 20)], "later": [(1, 4)]}
     record.letters = {"rejected": 1}
     record.deliveries = {
