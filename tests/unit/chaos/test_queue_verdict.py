@@ -66,7 +66,7 @@ def clean() -> QueueRecord:
 def test_a_clean_history_is_clean_and_its_repeats_are_explained():
     verdict = judge(clean())
     assert not verdict.violations
-    assert verdict.counts["sent"] == 9
+    assert verdict.counts["sent"] == 10
     assert verdict.counts["fenced"] == 2
     assert verdict.counts["dead"] == 1
     assert {k: v for k, v in verdict.counts.items() if k.startswith("again")} == {
