@@ -69,6 +69,7 @@ class Founding:
         joining: bool,
         request: AdmitRequest,
         on_member: Callable[[Identity], None],
+        fatal: Callable[[str], None],
     ) -> None:
         self._clock = clock
         self._rng = rng
@@ -79,6 +80,7 @@ class Founding:
         self._peers = peers
         self._request = request
         self._on_member = on_member
+        self._fatal = fatal
         self._links: dict[str, Link] = {}  # by address, links we dialed
         self._joining = joining  # told to join: never founds
         self._asking = False
@@ -215,7 +217,11 @@ class Founding:
         )
 
     def _become(self, identity: Identity) -> None:
-        save_identity(self._disk, identity)  # F2
+        try:
+            save_identity(self._disk, identity)  # F2
+        except OSError as error:
+            self._fatal(f"what this node is could not be written: {error}")
+            return
         self._identity = identity
         self.done = True
         self.reason = ""

@@ -284,6 +284,7 @@ class Node(NodeCalls):
             joining=bool(settings.node.join),
             request=self.admit_request(),
             on_member=self._became_member,
+            fatal=self._fatal,
         )
         parts = (
             self,

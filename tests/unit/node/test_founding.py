@@ -1,9 +1,12 @@
 """Founding and admission: who becomes a member, and as whom. F1-F3."""
 
+import errno
+
 import msgspec
 import pytest
 
 from raftline.model.ids import CATALOG_SHARD
+from raftline.node import founding
 from raftline.node.identity import load_identity
 from raftline.testing import SimCluster, SimError, cluster
 from tests.unit.node.little_ports import rng
@@ -149,3 +152,22 @@ def test_a_node_joins_and_one_that_is_told_to_join_never_founds() -> None:
     assert clusters(alone) == {""}
     with pytest.raises(SimError):
         alone.wait_ready([host.name], within="1s")
+
+
+def test_a_node_that_cannot_write_who_it_is_ends_and_is_admitted_again(monkeypatch) -> None:
+    """F2: found by seed 100170, whose disk failed in that moment."""
+    with cluster(nodes=3, seed=79) as sim:
+        save = founding.save_identity
+
+        def fail(disk, identity) -> None:
+            raise OSError(errno.EIO, "input/output error", "identity.json.tmp")
+
+        monkeypatch.setattr(founding, "save_identity", fail)
+        name = sim.add_node()
+        sim.run_until(lambda: name not in sim.running)
+        assert sim.bugs == []
+        assert "could not be written" in "\n".join(sim.log_lines())
+        monkeypatch.setattr(founding, "save_identity", save)
+        sim.start(name)
+        sim.wait_ready([name])
+        assert node(sim, name).identity.cluster == node(sim, "node-1").identity.cluster
