@@ -24,7 +24,7 @@ from raftline.testing.cluster import SimCluster
 from raftline.testing.group_members import GroupMembers, Reading
 from raftline.testing.history import History
 from raftline.testing.queue_history import DeadLetter, Sent
-from raftline.testing.queue_replay import Replay
+from raftline.testing.queue_replay import GRANT_LATE_MS, Replay
 
 TERM = 1
 
@@ -132,10 +132,24 @@ def test_p7_a_message_waits_longer_than_the_bound() -> None:
     log.append(1)
     log.append(2)
     log.append(3)
+    log.append(4)
     log.grant(WAIT_BOUND_MS, 1, 1)
     assert log.promises() == []
     log.grant(2 * WAIT_BOUND_MS, 2, 2)
+    assert log.promises() == []
+    log.grant(2 * WAIT_BOUND_MS + 2 * GRANT_LATE_MS, 3, 3)
     assert log.promises() == ["P7"]
+
+
+def test_p7_grants_of_one_moment_may_come_in_another_order() -> None:
+    """Seed 100481: the older message was chosen first, and had to be read from the disk."""
+    log = Log()
+    for number in range(1, 5):
+        log.append(number)
+    log.grant(2 * WAIT_BOUND_MS, 1, 1)
+    log.grant(2 * WAIT_BOUND_MS + 5, 0, 2)
+    log.grant(2 * WAIT_BOUND_MS + 2 * GRANT_LATE_MS, 2, 3)
+    assert log.promises() == []
 
 
 def test_p4_what_died_is_a_dead_letter_once() -> None:
