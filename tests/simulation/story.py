@@ -99,6 +99,20 @@ def read_a_damaged_segment(story: Story) -> Report:
     return story.finish()
 
 
+def cut_off_a_leader_for_longer_than_a_call_waits(story: Story) -> Report:
+    """Its appends reach nobody, and nobody tells it that another leads now."""
+    leader, *_ = story.roles()
+    story.append(3)
+    workload, host = story.simulation.workload, story.cluster.host(leader)
+    story.cluster.isolate(leader)
+    for partition in range(3):
+        workload.append(host, TOPIC, partition)
+    story.cluster.advance("12s")
+    story.cluster.net.heal()
+    story.cluster.advance("2s")
+    return story.finish()
+
+
 def fill_the_wal_beside_a_still_shard(story: Story) -> Report:
     """A shard has entries in an old WAL file, another fills many; then the power goes."""
     story.append(1, partition=1)

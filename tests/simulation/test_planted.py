@@ -20,7 +20,6 @@ BY_SEED = [
     (planted.reuse_an_offset, "P3", CALM),
     (planted.store_a_repeat_again, "P3", ("kill", "partition", "broken links", "pause")),
     (planted.skip_an_entry_on_one_replica, "P2", CALM),
-    (planted.never_answer_the_overdue, "P10", ("partition", "one-way cut", "pause", "slow disk")),
     (planted.refuse_to_forward, "P9", CALM),
 ]
 
@@ -30,6 +29,11 @@ STORIES = [
     (planted.cut_acked_entries_as_a_torn_tail, "P1", story.lose_a_bit_of_the_wal_and_the_leader),
     (planted.recycle_a_pinned_wal_file, "P1", story.fill_the_wal_beside_a_still_shard),
     (planted.serve_a_bad_crc, "P11", story.read_a_damaged_segment),
+    (
+        planted.never_answer_the_overdue,
+        "P10",
+        story.cut_off_a_leader_for_longer_than_a_call_waits,
+    ),
 ]
 
 
