@@ -1,18 +1,22 @@
 """Topics that come into being when somebody first publishes to them.
 
 State: who waits for which topic. One creation serves all who publish to it meanwhile, each waits
-no longer than it may take.
+no longer than it may take. One that was not answered in its time is begun again for those who came
+later and have time left.
 """
 
 from typing import TYPE_CHECKING
 
-from raftline.model.errors import RaftlineError
+from raftline.model.errors import RaftlineError, TimedOut, TopicExists
+from raftline.node.router import DEFINITE
 from raftline.node.waiters import Told, Waiters
 
 if TYPE_CHECKING:
     from raftline.node.node import Node
 
 CREATE_TIMEOUT_MS = 5_000  # one creation serves callers with more and with less time
+AGAIN_MS = 20
+PASSING = (*DEFINITE, TimedOut)  # a creation can be repeated: a topic that exists will do
 
 
 class FirstUse:
@@ -44,14 +48,23 @@ class FirstUse:
             return
         late_text = f"topic {topic} is being created; nothing was stored"
         waiting = self._creating[topic] = Waiters(self._node.clock, late_text)
+        waiting.add(timeout_ms, done)
+        self._begin(topic, waiting, max(timeout_ms, CREATE_TIMEOUT_MS))
+
+    def _begin(self, topic: str, waiting: Waiters, create_ms: int) -> None:
+        node = self._node
+
+        def again() -> None:
+            self._begin(topic, waiting, create_ms)
 
         def created(answer: dict[str, object] | RaftlineError) -> None:
+            if isinstance(answer, PASSING) and len(waiting) and not node.is_stopping:
+                node.clock.call_later(AGAIN_MS, again)
+                return
             error = answer if isinstance(answer, RaftlineError) else None
-            if error is not None and error.code == "topic_exists":
+            if isinstance(error, TopicExists):
                 error = None
             del self._creating[topic]
             waiting.tell(error)
 
-        waiting.add(timeout_ms, done)
-        create_ms = max(timeout_ms, CREATE_TIMEOUT_MS)
-        self._node.command("topic.create", {"name": topic}, create_ms, created)
+        node.command("topic.create", {"name": topic}, create_ms, created)
