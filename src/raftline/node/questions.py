@@ -67,21 +67,21 @@ class Questions:
             self._node.catalog_check.before(
                 timeout_ms,
                 done,
-                lambda left_ms: self._ask(topic, partition, name, arguments, left_ms, done),
+                lambda left_ms: self._send(
+                    self._node.locate(topic, partition), name, arguments, left_ms, done
+                ),
             )
         else:
-            self._ask(topic, partition, name, arguments, timeout_ms, done)
+            self._send(shard, name, arguments, timeout_ms, done)
 
-    def _ask(
+    def _send(
         self,
-        topic: str,
-        partition: int,
+        shard: int | RaftlineError,
         name: str,
         arguments: Arguments,
         timeout_ms: int,
         done: Done,
     ) -> None:
-        shard = self._node.locate(topic, partition)
         if isinstance(shard, RaftlineError):
             done(shard)
             return

@@ -76,7 +76,8 @@ class SettleCall(DeliverCall):
 
     def _tell(self, answer: Sequence[Outcome] | RaftlineError) -> None:
         if isinstance(answer, RaftlineError):
-            self._way.refused(self, answer, self._settled)
+            # If nothing of them was proposed, whoever leads now is asked.
+            self._way.onward(self.shard, self.settles, self.deadline, self._settled)(answer)
             return
         if len(answer) == 1:
             outcome = answer[0]
@@ -138,7 +139,7 @@ class Settles:
             settles = [_jittered(self._node.rng, policy, settle) for settle in settles]
         rows = rows_of_all(settles, host.machine.delivery.groups.get)
         if rows > PIECE_ROWS:
-            ended = self._onward(replica.shard, settles, deadline, done)
+            ended = self.onward(replica.shard, settles, deadline, done)
             self._settle_bulk(replica, desk, settles, deadline, timeout_ms, ended)
             return
         shard = replica.shard
@@ -167,7 +168,7 @@ class Settles:
         clock, name = self._node.clock, replica.name
         PiecewiseSettle(clock, name, settles, deadline, timeout_ms, find, send, done).next()
 
-    def _onward(
+    def onward(
         self, shard: int, settles: list[Settle], deadline: float, done: SettledDone
     ) -> SettledDone:
         """Have whoever leads now do what is left when leadership ended; then ``done``."""
@@ -192,14 +193,6 @@ class Settles:
 
         return ended
 
-    def refused(self, call: "SettleCall", error: RaftlineError, done: SettledDone) -> None:
-        """Settles were refused here; if nothing of them was proposed, ask who leads now."""
-        left = int(call.deadline - self._node.clock.mono_ms())
-        if left > 0 and isinstance(error, DEFINITE):
-            self._settle_elsewhere(call.shard, call.settles, left, done)
-        else:
-            done(error)
-
     def _settle_elsewhere(
         self, shard: int, settles: list[Settle], timeout_ms: int, done: SettledDone
     ) -> None:
@@ -211,7 +204,7 @@ class Settles:
         def told(answer: Settled | bytes | RaftlineError) -> None:
             found = _decode_settled(answer) if isinstance(answer, bytes) else answer
             if isinstance(found, Settled) and found.failed:
-                self._onward(shard, settles, deadline, done)(found)
+                self.onward(shard, settles, deadline, done)(found)
             else:
                 done(found)
 
