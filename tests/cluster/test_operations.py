@@ -1,6 +1,7 @@
 """The page for operators and the README do what they say: their commands, in their order."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -221,11 +222,27 @@ def test_the_readme_from_top_to_bottom(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         for words in ('{"total": 9}', "ACKNOWLEDGED", "all replicas are identical"):
             assert words in done.stdout
-    finally:
+        pids = [
+            row["pid"] for row in json.loads((tmp_path / "raftline-data/nodes.json").read_text())
+        ]
         os.killpg(up.pid, signal.SIGINT)
         up.wait(30)
+        assert len(pids) == 3
+        assert [pid for pid in pids if runs(pid)] == [], "Ctrl-C left nodes behind"
+    finally:
+        if up.poll() is None:
+            os.killpg(up.pid, signal.SIGINT)
+            up.wait(30)
         down = [sys.executable, "-m", "raftline", "down", "--data-dir", "raftline-data"]
         subprocess.run(down, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+
+
+def runs(pid: int) -> bool:
+    """Say whether a process runs; one that ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def wait_for(folder: Path, up: subprocess.Popen[bytes]) -> None:

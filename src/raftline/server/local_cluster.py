@@ -150,7 +150,9 @@ class LocalCluster:
         return [node for node in self.nodes if not self._is_alive(node)]
 
     def stop(self, nodes: list[LocalNode] | None = None) -> list[LocalNode]:
-        """Ask nodes to end, insist after a while, return those that ran."""
+        """Ask nodes (all) to end, insist after a while, return those that ran."""
+        if nodes is None:
+            self.read()  # another `up` may have started some of them again
         asked = self.nodes if nodes is None else nodes
         running = [node for node in asked if self._is_alive(node)]
         for node in running:
@@ -190,7 +192,7 @@ class LocalCluster:
 
     def _is_alive(self, node: LocalNode) -> bool:
         child = self._children.get(node.name)
-        if child is not None:
+        if child is not None and child.pid == node.pid:  # else another `up` started it
             return child.poll() is None
         return is_running(node)
 
