@@ -93,11 +93,14 @@ def read(spark: Any, spec: SparkSpec) -> SparkResult:
 
 
 def add_up(spark: Any, spec: SparkSpec) -> SparkResult:
-    """Count the rows and add up the lengths of their values."""
-    frame = _frame(spark, spec).selectExpr("count(*) as rows", "sum(length(value)) as size")
+    """Count the rows and add up the lengths of their values.
+
+    With a new frame each time: one that is collected again gives what its last shuffle kept.
+    """
+    sums = ("count(*) as rows", "sum(length(value)) as size")
 
     def once() -> None:
-        (found,) = frame.collect()
+        (found,) = _frame(spark, spec).selectExpr(*sums).collect()
         assert (found.rows, found.size) == (spec.rows, spec.rows * spec.value_bytes), found
 
     once()

@@ -30,7 +30,7 @@ from raftline.machines.catalog.events import (
     ReplicaReplaced,
     TopicCreated,
 )
-from raftline.machines.partition.commands import Noop, Trim
+from raftline.machines.partition.commands import Noop
 from raftline.model.errors import (
     InvalidArgument,
     NotReady,
@@ -47,6 +47,7 @@ from raftline.node.partition import PartitionHost
 from raftline.node.remote import VERB_COMMAND, Answer, Reply
 from raftline.node.replica import Replica
 from raftline.node.state_host import StateHost
+from raftline.node.trims import trim
 
 if TYPE_CHECKING:
     from raftline.node.node import Node
@@ -348,7 +349,7 @@ class Admin:
         if name == "topic.trim":
             offset = _number(arguments, "offset")
             self._node.log_questions.check_trim(replica, host, offset)
-            host.command(Trim(offset, replica.time.stamp()), proposal)
+            trim(host, offset, proposal)
         elif name == "shard.mark":
             host.command(Noop(replica.time.stamp()), proposal)
         else:

@@ -41,6 +41,10 @@ class CommandProposal:
         """The command will never be applied."""
         self.answer(error)
 
+    def ahead(self, done: Callable[[Applied | RaftlineError], None]) -> "CommandProposal":
+        """Return the proposal of a command that goes first, and has no more time than this one."""
+        return CommandProposal(self._name, self._deadline, self._timeout_ms, done)
+
     def expire(self, now_ms: float) -> bool:
         """Answer the caller if it is overdue."""
         if now_ms < self._deadline:

@@ -7,7 +7,7 @@ done is marked in the dead-letter partition, so that a repeat of the call skips 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from raftline.machines.partition.commands import LETTERS_PURGED, LETTERS_REDRIVEN, MarkLetters, Trim
+from raftline.machines.partition.commands import LETTERS_PURGED, LETTERS_REDRIVEN, MarkLetters
 from raftline.machines.partition.letters import LETTER_STATES
 from raftline.machines.partition.streams import Streamed, StreamHead
 from raftline.model.dead_letter import DeadLetter
@@ -25,6 +25,7 @@ from raftline.node.letter_scan import END, Found, Scan, wanted_of
 from raftline.node.letter_sources import ASK_TIMEOUT_MS, Words, ask_sources, letter_state
 from raftline.node.partition import PartitionHost
 from raftline.node.questions import Arguments, Done
+from raftline.node.trims import trim
 
 if TYPE_CHECKING:
     from raftline.node.node import Node
@@ -199,7 +200,8 @@ class Work:
             else:
                 self._go_on()
 
-        self._command(MarkLetters(ranges, state, self._stamp()), marked)
+        command = MarkLetters(ranges, state, self._stamp())
+        self._host.command(command, self._proposal(marked))
 
     def _go_on(self) -> None:
         clock = self._node.clock
@@ -219,7 +221,7 @@ class Work:
         machine = self._host.machine
         start = machine.letters.purged.first_gap(machine.log_start)
         if self._purge and start > machine.log_start:
-            self._command(Trim(start, self._stamp()), lambda _: self._finish())
+            trim(self._host, start, self._proposal(lambda _: self._finish()))
         else:
             self._finish()
 
@@ -239,13 +241,9 @@ class Work:
             self._ended = True
             self._done(answer)
 
-    def _command(
-        self, command: MarkLetters | Trim, done: Callable[[Applied | RaftlineError], None]
-    ) -> None:
+    def _proposal(self, done: Callable[[Applied | RaftlineError], None]) -> CommandProposal:
         deadline = self._node.clock.mono_ms() + ASK_TIMEOUT_MS
-        self._host.command(
-            command, CommandProposal(self._host.name, deadline, ASK_TIMEOUT_MS, done)
-        )
+        return CommandProposal(self._host.name, deadline, ASK_TIMEOUT_MS, done)
 
     def _stamp(self) -> int:
         replica = self._host.replica

@@ -14,7 +14,7 @@ V1  Where a topic's ``archive`` is ``required``, nothing is trimmed that is not 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from raftline.machines.partition.commands import MarkArchived, Trim
+from raftline.machines.partition.commands import MarkArchived
 from raftline.machines.partition.machine import ArchiveMarked, Trimmed
 from raftline.model.errors import InvalidArgument, NotArchived, RaftlineError, StorageFault
 from raftline.model.limits import OFFSET_MAX
@@ -23,6 +23,7 @@ from raftline.model.settings import SETTINGS, Value
 from raftline.node.command_proposal import Applied, CommandProposal
 from raftline.node.partition import PartitionHost
 from raftline.node.questions import Arguments, Done
+from raftline.node.trims import trim
 from raftline.storage.log_words import DamagedRange
 
 if TYPE_CHECKING:
@@ -122,8 +123,7 @@ class LogQuestions:
             assert isinstance(event, Trimmed)
             done({"log_start": event.log_start})
 
-        command = Trim(offset, host.replica.time.stamp())
-        host.command(command, self._proposal(host, ms, applied))
+        trim(host, offset, self._proposal(host, ms, applied))
 
     def _proposal(self, host: PartitionHost, ms: int, applied: Answered) -> CommandProposal:
         return CommandProposal(host.name, self._node.clock.mono_ms() + ms, ms, applied)

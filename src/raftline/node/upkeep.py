@@ -15,7 +15,7 @@ Rules
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from raftline.machines.partition.commands import APPEND_TAG, Trim
+from raftline.machines.partition.commands import APPEND_TAG
 from raftline.machines.partition.parcels import PARCEL_TAG
 from raftline.machines.partition.staging_commands import STAGING_TAG, stores_staged
 from raftline.machines.partition.streams import STREAM_TAG
@@ -28,6 +28,7 @@ from raftline.model.ids import ReplicaId, node_of
 from raftline.model.settings import effective
 from raftline.node.partition import PartitionHost
 from raftline.node.replica import Replica
+from raftline.node.trims import trim
 from raftline.raft.rpc import Entry
 from raftline.transport.rpcs import (
     FRAME_QUIET,
@@ -365,7 +366,7 @@ class Upkeep:
             if self._node.log_questions.is_required(replica):
                 start = min(start, host.machine.archive.archived)
             if start > host.log.log_start:
-                host.command(Trim(start, now_ms), self._node.proposal(lambda _: None))
+                trim(host, start, self._node.proposal(lambda _: None))
 
 
 def _stores(data: bytes) -> bool:

@@ -190,7 +190,7 @@ def test_no_turn_is_long(sim: SimCluster, verb: int, turns_ms: list[float]) -> N
 
 def test_a_range_of_an_ordered_group_is_a_row_a_message(sim: SimCluster) -> None:
     leader, _ = lead(sim, TOPIC)
-    for at in range(0, 600, 200):
+    for at in range(0, 400, 200):
         keyed = seal_batch([(b"k%d" % n, b"v", (), 1) for n in range(at, at + 200)])
         answer_of(
             sim,
@@ -198,8 +198,8 @@ def test_a_range_of_an_ordered_group_is_a_row_a_message(sim: SimCluster) -> None
                 TOPIC, 0, b, check_batch(b), TIMEOUT_MS, done
             ),
         )
-    got = receive(sim, via=leader, count=600, ordered=True)
-    assert len(offsets(got)) == 600
+    got = receive(sim, via=leader, count=400, ordered=True)
+    assert len(offsets(got)) == 400
     sizes: list[int] = []
     found = host(sim, leader, TOPIC)
     assert found.desk is not None
@@ -207,7 +207,7 @@ def test_a_range_of_an_ordered_group_is_a_row_a_message(sim: SimCluster) -> None
     found.desk.take = lambda call: (sizes.append(call.rows), take(call))  # type: ignore[method-assign,assignment,return-value,func-returns-value]
     assert worked(sim, leader, settles(got)) == Settled([[]])
     assert max(sizes) <= PIECE_ROWS < sum(sizes)
-    assert question(sim, "group.show", group=GROUP)["floor"] == 600
+    assert question(sim, "group.show", group=GROUP)["floor"] == 400
 
 
 def test_others_come_in_between(sim: SimCluster) -> None:

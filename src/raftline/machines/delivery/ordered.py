@@ -22,7 +22,7 @@ Invariants
 
 Bounds: ``window_max`` messages that may go are read ahead; ``parked_max`` wait in chains, 8 bytes
 each. When either is full nothing more is fed. So a dead key stops its neighbours only when a
-million of its messages wait behind it.
+million of its messages wait behind it. A choice is of at most ``RANGES_MAX`` messages.
 
 Costs: about 3 us a message, fed or chosen.
 """
@@ -35,7 +35,7 @@ from itertools import islice
 from raftline.machines.delivery.group import WorkGroup
 from raftline.machines.delivery.lanes import NORMAL
 from raftline.machines.delivery.rows import KEY, attempt_of, generation_of
-from raftline.machines.delivery.selection import STEPS_MAX, Choice
+from raftline.machines.delivery.selection import RANGES_MAX, STEPS_MAX, Choice
 from raftline.model.intervals import IntervalSet, Range
 from raftline.model.key_hash import NO_KEY
 
@@ -80,7 +80,8 @@ class Ordered:
 
     def wants(self, work: WorkGroup, end: int, count: int) -> Range | None:
         """Return the offsets to feed next, from the first on; None: there is no need or no room."""
-        if len(self._free) >= min(count, self._window_max) or self.parked >= self._parked_max:
+        enough = min(count, RANGES_MAX, self._window_max)
+        if len(self._free) >= enough or self.parked >= self._parked_max:
             return None
         self._fed = max(self._fed, work.floor)
         for start, stop, row, _ in islice(work.pieces(self._fed, end), STEPS_MAX):
@@ -113,6 +114,7 @@ class Ordered:
         self, work: WorkGroup, reserved: IntervalSet, end: int, count_max: int
     ) -> tuple[Choice, list[int]]:
         """Choose up to ``count_max`` messages; with the key of each, ``first`` then ``again``."""
+        count_max = min(count_max, RANGES_MAX)
         self._tidy(work, reserved)
         choice = Choice([], [])
         again_keys = self._choose_again(work, reserved, end, choice, count_max)

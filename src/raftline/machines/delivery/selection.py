@@ -29,6 +29,7 @@ Invariants
         do not, lanes fade and the order becomes that of the log: prefer ``weighted`` there.
 
 Costs: about 6 us for a run of fresh messages, however long; then about 3 us for each further range.
+A choice ends at ``RANGES_MAX`` ranges, so that no turn is long, here or where its Grant is applied.
 A walk over rows that are of no use to it is stopped after ``STEPS_MAX`` and goes on at the next
 call: ``Choice.is_more`` says so.
 """
@@ -50,6 +51,7 @@ from raftline.model.range_set import RangeSet
 AGED, WEIGHTED, STRICT = "aged", "weighted", "strict"
 OVERDUE = PRIORITY_MAX + 1  # the waiting lane of what waited for the bound, or more: how long since
 STEPS_MAX = 4096  # ranges that a call may look at in vain
+RANGES_MAX = 500  # ranges of one choice: each becomes a row, on every replica, in one turn
 PIECES = 20  # weighted: in how many turns a choice is made
 
 
@@ -60,6 +62,10 @@ class Choice(msgspec.Struct):
     again: list[int]  # READY rows: deliver when the Grant is committed
     count: int = 0  # messages in both
     is_more: bool = False  # the walk was cut short: ask again soon, also if nothing was found
+
+    def has_room(self, count_max: int) -> bool:
+        """Say whether it may grow, up to so many messages."""
+        return self.count < count_max and len(self.first) + len(self.again) < 4 * RANGES_MAX
 
     def add(self, run: Run) -> None:
         """Put a run at the end."""
@@ -104,7 +110,7 @@ class Chooser:
                 self._choose_overdue(look, choice, count_max, below)
             self._choose_by_lane(look, choice, count_max)
         look.close()
-        choice.is_more = look.is_cut and choice.count < count_max
+        choice.is_more = look.is_cut and choice.has_room(count_max)
         return choice
 
     def waiting_lane(
@@ -177,17 +183,17 @@ class Chooser:
     def _choose_by_lane(self, look: Look, choice: Choice, count_max: int) -> None:
         """Choose from the highest lane that has something, then the next."""
         for lane in look.lanes.lanes():
-            if choice.count == count_max:
+            if not choice.has_room(count_max):
                 return
             walk = self._open(lane, look)
-            while walk.head is not None and choice.count < count_max:
+            while walk.head is not None and choice.has_room(count_max):
                 choice.add(walk.take(OFFSET_MAX, count_max - choice.count))
 
     def _choose_overdue(self, look: Look, choice: Choice, count_max: int, below: int) -> None:
         """Choose what waited for the bound, the oldest first: that is the lowest offset. C4."""
         heads = [(walk.head[0], walk.lane) for walk in self._heads(look, below) if walk.head]
         heapq.heapify(heads)
-        while heads and heads[0][0] < below and choice.count < count_max:
+        while heads and heads[0][0] < below and choice.has_room(count_max):
             _, lane = heapq.heappop(heads)
             walk = self._walks[lane]
             stop = min(below, heads[0][0]) if heads else below
@@ -217,7 +223,7 @@ class Chooser:
         """Let the lanes that have something take turns."""
         waiting = [n for n in look.lanes.lanes() if self._open(n, look).head is not None]
         piece = max(1, count_max // PIECES)
-        while waiting and choice.count < count_max:
+        while waiting and choice.has_room(count_max):
             lane = self._stride.next(waiting)
             walk, before = self._walks[lane], choice.count
             choice.add(walk.take(OFFSET_MAX, min(piece, count_max - before)))
