@@ -45,6 +45,7 @@ class Figure(msgspec.Struct, kw_only=True):
     note: str = ""
     on_disk: bool = False  # a slow disk alone can make it miss its goal
     loop_ns: float = 0.0  # a step of a plain loop, measured beside it: how fast the machine was
+    rounds: list[float] = []  # of a figure measured several times: all values; the median counts
 
     def verdict(self, sync_ms: float) -> str:
         """Return "met", "missed", or why a goal cannot be judged; empty without a goal."""
@@ -54,6 +55,16 @@ class Figure(msgspec.Struct, kw_only=True):
             return "met"
         is_excused = self.on_disk and sync_ms > SYNC_MS_SLOW
         return "missed (slow disk)" if is_excused else "missed"
+
+
+def median_of(rounds: list[list[Figure]]) -> list[Figure]:
+    """Return the figures of several rounds of one scenario as one: medians, in the same order."""
+    merged: list[Figure] = []
+    for same in zip(*rounds, strict=True):
+        middle = sorted(same, key=lambda figure: figure.value)[len(same) // 2]
+        values = [figure.value for figure in same]
+        merged.append(msgspec.structs.replace(middle, rounds=values if len(same) > 1 else []))
+    return merged
 
 
 class Report(msgspec.Struct, kw_only=True):

@@ -16,8 +16,9 @@ that each wait for their reply; batches go one after the other unless connection
 
 Goals are for 2 cores and a disk whose fdatasync takes 0.2 ms. *Plain loop* is what one step of
 `for n in range(N): total += n` took just before and after a figure was made: virtual machines
-change their speed, and figures of minutes with another loop cannot be compared. "bare" are the
-same machine's disk, processor and loopback without Raftline.
+change their speed, and figures of minutes with another loop cannot be compared. *Rounds* are the
+values of what was measured several times, with other sections in between; their median counts.
+"bare" are the same machine's disk, processor and loopback without Raftline.
 """
 
 
@@ -44,12 +45,16 @@ def page(report: Report) -> str:
     parts.append(f"| load after | {report.load_after} |")
     parts.append(f"| length of the run | {report.seconds:.0f} s |\n")
     parts.append("## Goals\n")
-    parts += ["| figure | value | goal | verdict | plain loop |", "|---|---|---|---|---|"]
+    parts += [
+        "| figure | value | rounds | goal | verdict | plain loop |",
+        "|---|---|---|---|---|---|",
+    ]
     for figure in report.figures:
         if figure.goal is not None:
             goal, verdict = _judged(figure, report)
             value = f"{number(figure.value)} {figure.unit}"
-            row = (f"{figure.section}; {figure.name}", value, goal, verdict, _loop(figure))
+            name, rounds = f"{figure.section}; {figure.name}", _rounds(figure)
+            row = (name, value, rounds, goal, verdict, _loop(figure))
             parts.append(f"| {' | '.join(row)} |")
     parts.append("\n## All figures")
     section = ""
@@ -57,8 +62,14 @@ def page(report: Report) -> str:
         if figure.section != section:
             section = figure.section
             parts += [f"\n### {section}\n", "| figure | value | note |", "|---|---|---|"]
-        parts.append(f"| {figure.name} | {number(figure.value)} {figure.unit} | {figure.note} |")
+        note = "; ".join(filter(None, (figure.note, _rounds(figure))))
+        parts.append(f"| {figure.name} | {number(figure.value)} {figure.unit} | {note} |")
     return "\n".join(parts) + "\n"
+
+
+def _rounds(figure: Figure) -> str:
+    """Return the values of all rounds, in their order."""
+    return " / ".join(map(number, figure.rounds))
 
 
 def _loop(figure: Figure) -> str:

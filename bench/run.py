@@ -1,9 +1,11 @@
 """Measure everything the order names a goal for: ``make bench``.
 
-    python -m bench.run [--quick] [--only NAME]... [--page FILE]
+    python -m bench.run [--quick] [--only NAME]... [--rounds N] [--page FILE]
 
 Results: a table on standard output, .work/bench/result.json, and docs/BENCHMARKS.md after a full
-run. ``--quick`` takes about two minutes and judges nothing: it shows that the harness works.
+run. What varies most from minute to minute is measured in rounds with everything else in between;
+the median counts, the spread is shown. ``--quick`` takes about two minutes and judges nothing: it
+shows that the harness works.
 """
 
 import argparse
@@ -28,7 +30,7 @@ from bench import (
     spark_rates,
     standing,
 )
-from bench.figures import Figure, Report
+from bench.figures import Figure, Report, median_of
 from bench.machine import describe, measure_echo, measure_loop, measure_sync
 from bench.report import page, table
 
@@ -57,6 +59,8 @@ SCENARIOS: dict[str, Scenario] = {
     "spark": spark_rates.spark,
     "archive": archive.archive,
 }
+REPEATED = ("appends", "connections", "batches", "workers", "latency")  # the noisiest, with goals
+ROUNDS = 3
 SLOW_TO_START = ("spark", "archive")  # not in the quick run, unless asked for
 
 
@@ -68,7 +72,8 @@ def main(words: list[str] | None = None) -> int:
     work = Path(asked.work).resolve()
     work.mkdir(parents=True, exist_ok=True)
     names = [name for name in SCENARIOS if not (asked.quick and name in SLOW_TO_START)]
-    report = measure(work / "data", asked.only or names, quick=asked.quick)
+    rounds = 1 if asked.quick else asked.rounds
+    report = measure(work / "data", asked.only or names, quick=asked.quick, rounds=rounds)
     print(table(report))
     (work / "result.json").write_bytes(
         msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
@@ -79,8 +84,8 @@ def main(words: list[str] | None = None) -> int:
     return 0
 
 
-def measure(work: Path, names: list[str], *, quick: bool) -> Report:
-    """Run scenarios by name, the disk's own speed before and after them."""
+def measure(work: Path, names: list[str], *, quick: bool, rounds: int = 1) -> Report:
+    """Run scenarios by name, some in rounds; the disk's own speed before and after them."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     begun = time.perf_counter()
@@ -92,16 +97,22 @@ def measure(work: Path, names: list[str], *, quick: bool) -> Report:
     report = Report(
         machine=machine, command=command, sync_p50_ms=0, sync_p99_ms=0, figures=[], quick=quick
     )
-    for name in names:
-        started = time.perf_counter()
-        loop_ns = measure_loop()
-        figures = SCENARIOS[name](work, quick=quick)
-        loop_ns = (loop_ns + measure_loop()) / 2
-        for figure in figures:
-            figure.loop_ns = loop_ns
-        loops.append(loop_ns)
-        report.figures += figures
-        print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+    found: dict[str, list[list[Figure]]] = {name: [] for name in names}
+    for number in range(rounds):
+        for name in names:
+            if number and name not in REPEATED:
+                continue
+            started = time.perf_counter()
+            loop_ns = measure_loop()
+            figures = SCENARIOS[name](work, quick=quick)
+            loop_ns = (loop_ns + measure_loop()) / 2
+            for figure in figures:
+                figure.loop_ns = loop_ns
+            loops.append(loop_ns)
+            found[name].append(figures)
+            print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+    for same in found.values():
+        report.figures += median_of(same)
     sync.append(measure_sync(work, 0.2 if quick else 2.0))
     report.sync_p50_ms = max(one.p50_ms for one in sync)
     report.sync_p99_ms = max(one.p99_ms for one in sync)
@@ -123,6 +134,8 @@ def _parse(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.run", description="Measure Raftline.")
     parser.add_argument("--quick", action="store_true", help="about two minutes, judges nothing")
     parser.add_argument("--only", action="append", choices=list(SCENARIOS), help="repeatable")
+    text = f"how often to measure what varies most ({', '.join(REPEATED)}); default {ROUNDS}"
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=text)
     parser.add_argument("--work", default=str(WORK), help="where data and results go")
     parser.add_argument("--page", default="", help="write the Markdown page here")
     return parser.parse_args(words)

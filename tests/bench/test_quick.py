@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.figures import Figure, Report, at_least, number, under
+from bench.figures import Figure, Report, at_least, median_of, number, under
 from bench.json_load import JsonConnection
 from bench.load import Meter
 from bench.publish import distant
@@ -162,3 +162,15 @@ def _processes_that_name(text):
             if text in words and "serve" in words:
                 found.append(words)
     return found
+
+
+def test_of_several_rounds_the_median_counts_and_all_are_shown():
+    def figure(value: float) -> Figure:
+        return Figure(section="s", name="p50", value=value, unit="ms", goal=under(1.0))
+
+    (merged,) = median_of([[figure(1.76)], [figure(0.9)], [figure(0.95)]])
+    assert (merged.value, merged.rounds, merged.verdict(0.1)) == (0.95, [1.76, 0.9, 0.95], "met")
+    (alone,) = median_of([[figure(1.76)]])
+    assert (alone.value, alone.rounds) == (1.76, [])
+    report = Report(machine={}, command="x", sync_p50_ms=0.1, sync_p99_ms=0.2, figures=[merged])
+    assert "| s; p50 | 0.95 ms | 1.76 / 0.90 / 0.95 | < 1.00 ms | met |" in page(report)
