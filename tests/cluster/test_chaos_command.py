@@ -17,7 +17,12 @@ KEYS = {
     "acked", "lost", "duplicated", "reordered", "early", "fenced_accepted", "late", "outage_ms_max",
     "outages", "clean", "faults", "left_out", "seed",
 }  # fmt: skip
-HISTORIES = ("log-history.jsonl", "queue-history.jsonl", "keyed-history.jsonl")
+HISTORIES = (
+    "log-history.jsonl",
+    "catalog-history.jsonl",
+    "queue-history.jsonl",
+    "keyed-history.jsonl",
+)
 
 
 def chaos(*words: str, seconds: float) -> "subprocess.CompletedProcess[str]":

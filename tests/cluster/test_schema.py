@@ -44,9 +44,9 @@ def as_it_is(_context: object, value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-@pytest.fixture(scope="module")
-def rig(module_path: Path) -> Iterator[Rig]:
-    made = Rig(module_path / "schema", nodes=1, settings=("limits.timeout_ms=3000",))
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path / "schema", nodes=1, settings=("limits.timeout_ms=3000",))
     try:
         made.start_all()
         yield made

@@ -53,8 +53,8 @@ class CatalogTraffic:
     def judge(self) -> list[Violation]:
         """Return the names whose calls no order explains."""
         return [
-            Violation("P2", "no order of calls on the catalog explains the answers", str(changes))
-            for changes in self.changes.values()
+            Violation("P2", "no order of calls on the catalog explains the answers", name)
+            for name, changes in self.changes.items()
             if not is_linearizable(changes)
         ]
 
@@ -68,7 +68,8 @@ class CatalogTraffic:
             node = rng.choice(self._rig.names[:3])
             began_ms = mono_ms()
             told, known = self._call(node, what, name)
-            change = Change(what, began_ms, mono_ms() if known else FOREVER_MS, told)
+            ended_ms = mono_ms() if known else FOREVER_MS
+            change = Change(what, began_ms, ended_ms, told, name, node)
             with self._lock:
                 self.changes[name].append(change)
             time.sleep(PAUSE_S * rng.random() * 2)

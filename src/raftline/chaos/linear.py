@@ -61,6 +61,8 @@ class Change(msgspec.Struct, frozen=True):
     invoked_ms: float
     ended_ms: float  # FOREVER_MS: nobody knows whether it happened
     told: bool | None = None  # it was done; None: nobody knows
+    name: str = ""
+    node: str = ""  # who was asked
 
 
 def is_linearizable(changes: Sequence[Change]) -> bool:

@@ -71,6 +71,8 @@ class Loads:
     def keep(self, directory: Path) -> None:
         """Write the histories down, as evidence."""
         write_lines(directory / "log-history.jsonl", self.log.history.ops)
+        changes = [change for same in self.catalog.changes.values() for change in same]
+        write_lines(directory / "catalog-history.jsonl", changes)
         if self.queue is not None:
             sendings = list(self.queue.sendings.values())
             deliveries = [row for rows in list(self.queue.deliveries.values()) for row in rows]

@@ -1,8 +1,8 @@
 """One run of chaos: a cluster, load on it, faults one after another, a verdict, the evidence.
 
 Evidence, in the run's directory: ``verdict.json``, ``faults.jsonl`` (what was done when),
-``log-``, ``queue-``, ``keyed-`` and ``kafka-history.jsonl`` (every call and what its
-caller was told), and each node's log and data. A run has a seed: it fixes which faults come in
+``log-``, ``catalog-``, ``queue-``, ``keyed-`` and ``kafka-history.jsonl`` (every call and what
+its caller was told), and each node's log and data. A run has a seed: it fixes which faults come in
 which order, not how threads and disks take turns.
 """
 

@@ -36,7 +36,6 @@ from raftline.model.errors import (
     NotReady,
     RaftlineError,
     TimedOut,
-    TopicExists,
 )
 from raftline.model.ids import CATALOG_SHARD, NodeId, ReplicaId, ShardId, node_of
 from raftline.model.settings import check_settings
@@ -223,7 +222,8 @@ class Admin:
         """Carry a command out on the leader of its shard.
 
         Who was just elected may not have applied yet what its predecessor took in, and would judge
-        by what was true before: it is not ready.
+        by what was true before: it is not ready. Who was deposed may not know it yet: whether a
+        topic exists is therefore judged where the command is applied, never here.
         """
         if replica.applied_term != replica.raft.term:
             reply(NotReady(f"{replica.name} has a new leader"))
@@ -318,8 +318,6 @@ class Admin:
     def _create_topic(self, host: CatalogHost, arguments: Arguments, at_ms: int) -> CreateTopic:
         defaults = self._node.settings.topics
         name = _text(arguments, "name")
-        if name in host.machine.topics:
-            raise TopicExists(name)
         partitions = arguments.get("partitions") or (
             1 if name in ONE_PARTITION or name.startswith("__") else defaults.partitions
         )

@@ -1,6 +1,6 @@
 """Commands on the catalog: who may judge them, and when."""
 
-from raftline.model.errors import NotReady, RaftlineError
+from raftline.model.errors import NotReady, RaftlineError, TopicExists
 from raftline.model.ids import CATALOG_SHARD
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, node
@@ -57,3 +57,31 @@ def test_topics_are_made_and_deleted_once_through_changes_of_leaders() -> None:
             assert heard[0]["name"] == name
             sim.start(leader)
             sim.wait_ready([leader])
+
+
+def test_a_leader_that_nobody_hears_does_not_say_that_a_topic_exists() -> None:
+    """It may have been deleted by the next leader: chaos seed 12, 900 s, found it said so."""
+    with cluster(nodes=3, seed=35) as sim:
+        sim.run_until(lambda: catalog_leader(sim) != "")
+        leader = catalog_leader(sim)
+        leading = node(sim, leader)
+        sim.create_topic("orders", partitions=1)
+        catalog = leading.shards.get(CATALOG_SHARD)
+        assert catalog is not None
+        assert catalog.is_leader
+        for other in sim.running:
+            if other != leader:
+                sim.cut(leader, other)
+        heard: list[bytes | RaftlineError] = []
+        again = {**TOPIC, "uuid": "b" * 32}
+        leading.admin._lead(catalog, "topic.create", again, 1_000, heard.append)
+        sim.advance("50ms")
+        assert heard == []
+        sim.run_until(lambda: bool(heard))
+        assert isinstance(heard[0], RaftlineError)
+        assert not isinstance(heard[0], TopicExists)
+        sim.heal()
+        said = answer_of(
+            sim, lambda done: leading.command("topic.create", dict(again), 5_000, done)
+        )
+        assert isinstance(said, TopicExists)
