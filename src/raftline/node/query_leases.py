@@ -31,6 +31,7 @@ from raftline.machines.delivery.commands import (
 from raftline.machines.delivery.outcomes import Done as DoneOutcome
 from raftline.machines.delivery.outcomes import Leased, Outcome, QuerySettled
 from raftline.machines.delivery.query_leases import whole_of
+from raftline.machines.delivery.selection import RANGES_MAX
 from raftline.machines.machine import Refused
 from raftline.model.calls import Received
 from raftline.model.errors import InvalidArgument, NotLeader, RaftlineError, TooLarge
@@ -40,7 +41,6 @@ from raftline.model.limits import (
     NACK_REASON_CHARS_MAX,
     OFFSET_MAX,
     QUERY_COUNT_MAX,
-    QUERY_SPANS_MAX,
     SETTLE_ROWS_MAX,
     WAIT_MS_MAX,
 )
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 STARTS = {"first": START_FIRST, "next": START_NEXT}
 STEP_FIRST = 1_000  # messages chosen at first; more at a time while they lie together
 STEP_FACTOR = 4
+LEASE_RANGES = 1_000  # of one lease: they are leased, and acked, in one turn each
 
 Answer = Callable[[Sequence[Outcome] | RaftlineError], None]
 
@@ -104,7 +105,7 @@ def serve_query(
     keys: list[int] = []
     left = receiver.count_max
     step = STEP_FIRST
-    while left > 0 and len(spans) < 4 * QUERY_SPANS_MAX:
+    while left > 0 and len(spans) < 4 * LEASE_RANGES:
         count = min(left, step)
         found, _, found_keys = counter.choose(group, desk.host, count, desk.now_ms())
         counter.reserve(found)
@@ -113,13 +114,13 @@ def serve_query(
         taken = sum(found[1::4]) - sum(found[::4])
         left -= taken
         step *= STEP_FACTOR if len(found) < step else 1
-        if taken < count:
+        if taken < min(count, RANGES_MAX):
             break
     if not spans:
         return False
-    if len(spans) > 4 * QUERY_SPANS_MAX:
-        rest = spans[4 * QUERY_SPANS_MAX :]
-        del spans[4 * QUERY_SPANS_MAX :]
+    if len(spans) > 4 * LEASE_RANGES:
+        rest = spans[4 * LEASE_RANGES :]
+        del spans[4 * LEASE_RANGES :]
         counter.release(rest)
     lease(desk, counter, receiver, spans, keys if group.policy.ordered else None)
     return True
@@ -181,7 +182,7 @@ class QueryLeases:
         group = host.machine.delivery.groups.get(name)
         ordered = bool(asked.get("ordered", False)) if group is None else group.policy.ordered
         if ordered:  # a range each
-            count_max = min(count_max, QUERY_SPANS_MAX)
+            count_max = min(count_max, LEASE_RANGES)
 
         def hear(outcomes: Sequence[Outcome] | RaftlineError) -> None:
             outcome = _first(outcomes)

@@ -8,6 +8,7 @@ from raftline.machines.delivery.selection import RANGES_MAX
 from raftline.model.calls import Received, Settled
 from raftline.model.errors import TimedOut
 from raftline.node.command_proposal import CommandProposal
+from raftline.node.query_leases import LEASE_RANGES
 from raftline.node.trims import PIECE_ROWS, piece_end, trim
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, host, lead, node
@@ -103,3 +104,19 @@ def test_a_receive_of_scattered_messages_has_an_end_and_the_next_goes_on(
         assert len(found) <= RANGES_MAX
         seen += found
     assert seen == list(range(COUNT) if ordered else range(1, COUNT, 2))
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_query_lease_of_scattered_messages_has_an_end_too(
+    sim: SimCluster, *, ordered: bool
+) -> None:
+    if not ordered:
+        ack_every_second(sim, receive(sim, count=COUNT, lease_ms=1_000))
+        sim.advance("2s")
+    leased: list[int] = []
+    for n in range(4):
+        how = {"group": GROUP, "query": "q", "n": n, "count": COUNT, "ordered": ordered}
+        told = question(sim, "query.lease", **how)
+        leased.append(told["count"])
+    assert sum(leased) == (COUNT if ordered else COUNT // 2)
+    assert leased[0] == max(leased) == LEASE_RANGES
