@@ -115,8 +115,9 @@ def test_a_query_lease_of_scattered_messages_has_an_end_too(
         sim.advance("2s")
     leased: list[int] = []
     for n in range(4):
-        how = {"group": GROUP, "query": "q", "n": n, "count": COUNT, "ordered": ordered}
-        told = question(sim, "query.lease", **how)
+        told = question(
+            sim, "query.lease", group=GROUP, query="q", n=n, count=COUNT, ordered=ordered
+        )
         leased.append(told["count"])
     assert sum(leased) == (COUNT if ordered else COUNT // 2)
     assert leased[0] == max(leased) == LEASE_RANGES
