@@ -138,7 +138,10 @@ def _parse(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=text)
     parser.add_argument("--work", default=str(WORK), help="where data and results go")
     parser.add_argument("--page", default="", help="write the Markdown page here")
-    return parser.parse_args(words)
+    asked = parser.parse_args(words)
+    if asked.rounds < 1:
+        parser.error(f"--rounds {asked.rounds}: at least 1")
+    return asked
 
 
 if __name__ == "__main__":

@@ -36,6 +36,13 @@ def ack_every_second(sim: SimCluster, received: Received) -> None:
     assert isinstance(answer, Settled), answer
 
 
+def scatter(sim: SimCluster, *, ordered: bool) -> None:
+    """Let what is to be received lie in ranges of one; in an ordered group each is one anyway."""
+    if not ordered:
+        ack_every_second(sim, receive(sim, count=COUNT, lease_ms=1_000))
+        sim.advance("2s")
+
+
 def rows_of(delivery: DeliveryMachine) -> int:
     """Count the rows of the group."""
     return sum(1 for _ in delivery.groups[GROUP].rows.overlapping(0, COUNT))
@@ -96,9 +103,7 @@ def test_a_receive_of_scattered_messages_has_an_end_and_the_next_goes_on(
     sim: SimCluster, *, ordered: bool
 ) -> None:
     """Each is a row on every replica, so many of them in one turn would make others wait."""
-    if not ordered:
-        ack_every_second(sim, receive(sim, count=COUNT, lease_ms=1_000))
-        sim.advance("2s")
+    scatter(sim, ordered=ordered)
     seen: list[int] = []
     while found := offsets(receive(sim, count=COUNT, lease_ms=60_000, ordered=ordered)):
         assert len(found) <= RANGES_MAX
@@ -110,9 +115,7 @@ def test_a_receive_of_scattered_messages_has_an_end_and_the_next_goes_on(
 def test_a_query_lease_of_scattered_messages_has_an_end_too(
     sim: SimCluster, *, ordered: bool
 ) -> None:
-    if not ordered:
-        ack_every_second(sim, receive(sim, count=COUNT, lease_ms=1_000))
-        sim.advance("2s")
+    scatter(sim, ordered=ordered)
     leased: list[int] = []
     for n in range(4):
         told = question(
