@@ -8,6 +8,7 @@ and every death must be in the dead-letter topic once.
 import random
 from typing import TYPE_CHECKING, Any
 
+from raftline.machines.delivery.selection import AGED
 from raftline.machines.partition.machine import AppendedEntry, PartitionMachine
 from raftline.model.dead_letter import read_letter
 from raftline.model.names import dead_letter_topic
@@ -68,7 +69,11 @@ class QueueRun:
         self._cluster.create_topic(
             settings.topic,
             settings.partitions,
-            settings={"max_retries": settings.max_retries, "backoff_ms": settings.backoff_ms},
+            settings={
+                "max_retries": settings.max_retries,
+                "backoff_ms": settings.backoff_ms,
+                **({"priorities": settings.mode} if settings.mode else {}),
+            },
         )
 
     # The end
@@ -139,7 +144,9 @@ class QueueRun:
         for row in self._partitions(self.settings.topic):
             replay = self._replays.get(row.shard)
             if replay is None:
-                replay = self._replays[row.shard] = Replay(self.settings.topic, row.partition)
+                replay = self._replays[row.shard] = Replay(
+                    self.settings.topic, row.partition, is_aged=self.settings.mode in ("", AGED)
+                )
             replay.sent = sent
             replay.feed(self._tape.entries(row.shard, replay.index))
         return list(self._replays.values())

@@ -47,6 +47,7 @@ class QueueSettings(msgspec.Struct, frozen=True):
     delay_ms_max: int = 12_000
     members: int = 3  # of a stream group on the same topic
     priorities: tuple[int, ...] = (0, 0, 0, 5, -3)
+    mode: str = ""  # how lanes are served; empty: the seed says
     timeout_ms: int = 3_000
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from raftline.config.settings import Settings
+from raftline.machines.delivery.selection import STRICT, WEIGHTED
 from raftline.model.errors import RaftlineError, TopicExists
 from raftline.testing.checker import RECOVERY_MS_MAX, Verdict, check
 from raftline.testing.cluster import SimCluster, SimError, production_node, sim_settings
@@ -34,6 +35,8 @@ SETTLE_MS = 20_000.0  # replicas must be level this long after the last write
 PROBE_MS = 200.0
 CALM_AFTER_MS = 3_000.0  # the end of the faults is noticed by then
 EVENTS_MAX = 3_000_000  # a run has a tenth of this
+MODES = {6: WEIGHTED, 7: STRICT}  # how lanes are served, by the seed; others: by age
+MODES_EVERY = 8
 ALL_CLASSES_FROM = 50  # seeds in a call that must see every class of fault
 
 
@@ -85,8 +88,13 @@ class Simulation:
         )
         self.queue: QueueRun | None = None
         if self.plan.queue_operations and build is None:  # what is built instead has no queue
+            mode = self.plan.queue.mode or MODES.get(seed % MODES_EVERY, "")
             self.queue = QueueRun(
-                self.cluster, self.history, self.cluster.world.fork_rng(), tape, self.plan.queue
+                self.cluster,
+                self.history,
+                self.cluster.world.fork_rng(),
+                tape,
+                msgspec.structs.replace(self.plan.queue, mode=mode),
             )
         self.pipeline: PipelineRun | None = None
         if self.plan.pipeline and build is None and seed % self.plan.pipeline == 0:
