@@ -71,7 +71,7 @@ conformance: $(READY) ## run the Raft dialogues: etcd's and our own
 	$(BIN)/python tests/conformance/raft/run_dialogues.py $(TESTDATA) tests/conformance/raft/dialogues
 
 sim: $(READY) ## simulate faults: SEEDS=200 runs, or one run again with SEED=7
-	$(BIN)/python -m raftline.testing.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+	$(BIN)/python -m raftline.testing.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(RESUME),--resume $(RESUME))
 
 chaos: $(READY) ## hurt a real cluster under load (SECONDS=60), then check the promises
 	@$(BIN)/raftline chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -25,6 +26,7 @@ from raftline.testing.pipeline_run import TOPIC as PIPELINE_TOPIC
 from raftline.testing.pipeline_run import PipelineRun
 from raftline.testing.queue_run import QueueRun
 from raftline.testing.queue_workload import QueueSettings
+from raftline.testing.sim_journal import CleanSeed, Journal
 from raftline.testing.tape import Tape
 from raftline.testing.workload import Workload, WorkloadSettings
 from raftline.testing.world import Runaway
@@ -416,8 +418,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say("\n".join([*report.lines, str(report.verdict), ""]))
         sys.stdout.flush()
 
-    reports = run_seeds(seeds, plan, options.jobs, told)
+    try:
+        journal = Journal(Path(options.resume), plan) if options.resume else None
+    except OSError as error:
+        say(f"{options.resume}: {error.strerror}; name a file that can be written\n")
+        return 2
+    kept = _kept(journal, seeds)
+    if kept:
+        say(f"{len(kept)} seeds were clean before ({options.resume})\n")
+
+    def ended(report: Report) -> None:
+        told(report)
+        if journal is not None and report.verdict.clean:
+            journal.note(
+                CleanSeed(report.seed, report.digest, report.faults, report.sim_ms, report.events)
+            )
+
+    known = {report.seed for report in kept}
+    left = [seed for seed in seeds if seed not in known]
+    reports = kept + run_seeds(left, plan, options.jobs, ended)
     return _sum_up(reports, faults or tuple(FAULTS), say)
+
+
+def _kept(journal: Journal | None, seeds: range) -> list[Report]:
+    """Return the seeds that need not run again."""
+    if journal is None:
+        return []
+    return [
+        Report(seed, clean.digest, Verdict((), {}), clean.faults, clean.sim_ms, clean.events)
+        for seed, clean in journal.done.items()
+        if seed in seeds
+    ]
 
 
 def _sum_up(reports: list[Report], classes: tuple[str, ...], say: Callable[[str], object]) -> int:
@@ -447,6 +478,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--operations", type=int, default=1_700, help="calls to the log per seed")
     parser.add_argument("--queue", type=int, default=250, help="calls to the queue, 0: none")
     parser.add_argument("--faults", default="", help="only these classes, by comma")
+    parser.add_argument(
+        "--resume", default="", metavar="FILE",
+        help="keep clean seeds in FILE, and go on from what it says of this very code",
+    )  # fmt: skip
     parser.add_argument("--verbose", action="store_true", help="tell the story of each seed")
     return parser.parse_args(arguments)
 
