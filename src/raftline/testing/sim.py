@@ -18,6 +18,7 @@ from raftline.config.settings import Settings
 from raftline.machines.delivery.selection import STRICT, WEIGHTED
 from raftline.model.errors import RaftlineError, TopicExists
 from raftline.testing.checker import RECOVERY_MS_MAX, Verdict, check
+from raftline.testing.clean_seeds import CleanSeed, CleanSeeds
 from raftline.testing.cluster import SimCluster, SimError, production_node, sim_settings
 from raftline.testing.faults import FAULTS, Nemesis, Strike
 from raftline.testing.history import Final, History, Op, ReplicaLog
@@ -26,7 +27,6 @@ from raftline.testing.pipeline_run import TOPIC as PIPELINE_TOPIC
 from raftline.testing.pipeline_run import PipelineRun
 from raftline.testing.queue_run import QueueRun
 from raftline.testing.queue_workload import QueueSettings
-from raftline.testing.sim_journal import CleanSeed, Journal
 from raftline.testing.tape import Tape
 from raftline.testing.workload import Workload, WorkloadSettings
 from raftline.testing.world import Runaway
@@ -419,18 +419,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
 
     try:
-        journal = Journal(Path(options.resume), plan) if options.resume else None
+        book = CleanSeeds(Path(options.resume), plan) if options.resume else None
     except OSError as error:
         say(f"{options.resume}: {error.strerror}; name a file that can be written\n")
         return 2
-    kept = _kept(journal, seeds)
+    kept = _kept(book, seeds)
     if kept:
         say(f"{len(kept)} seeds were clean before ({options.resume})\n")
 
     def ended(report: Report) -> None:
         told(report)
-        if journal is not None and report.verdict.clean:
-            journal.note(
+        if book is not None and report.verdict.clean:
+            book.note(
                 CleanSeed(report.seed, report.digest, report.faults, report.sim_ms, report.events)
             )
 
@@ -440,13 +440,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _sum_up(reports, faults or tuple(FAULTS), say)
 
 
-def _kept(journal: Journal | None, seeds: range) -> list[Report]:
+def _kept(book: CleanSeeds | None, seeds: range) -> list[Report]:
     """Return the seeds that need not run again."""
-    if journal is None:
+    if book is None:
         return []
     return [
         Report(seed, clean.digest, Verdict((), {}), clean.faults, clean.sim_ms, clean.events)
-        for seed, clean in journal.done.items()
+        for seed, clean in book.done.items()
         if seed in seeds
     ]
 

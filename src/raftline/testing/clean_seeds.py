@@ -25,7 +25,7 @@ class CleanSeed(msgspec.Struct, frozen=True):
     events: int
 
 
-class Journal:
+class CleanSeeds:
     """The clean seeds of one code and one size of run, a line each."""
 
     def __init__(self, path: Path, plan: object) -> None:

@@ -6,27 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from raftline.testing import sim, sim_journal
-from raftline.testing.sim_journal import CleanSeed, Journal
+from raftline.testing import clean_seeds, sim
+from raftline.testing.clean_seeds import CleanSeed, CleanSeeds
 
 PLAN = sim.Plan()
 CLEAN = CleanSeed(7, "d1", {"kill": 2}, 60_000.0, 90_000)
 
 
 def test_clean_seeds_are_remembered(tmp_path: Path) -> None:
-    Journal(tmp_path / "seeds", PLAN).note(CLEAN)
-    assert Journal(tmp_path / "seeds", PLAN).done == {7: CLEAN}
+    CleanSeeds(tmp_path / "seeds", PLAN).note(CLEAN)
+    assert CleanSeeds(tmp_path / "seeds", PLAN).done == {7: CLEAN}
 
 
 def test_a_run_of_another_size_is_begun_anew(tmp_path: Path) -> None:
-    Journal(tmp_path / "seeds", PLAN).note(CLEAN)
-    assert Journal(tmp_path / "seeds", sim.Plan(seconds=10.0)).done == {}
+    CleanSeeds(tmp_path / "seeds", PLAN).note(CLEAN)
+    assert CleanSeeds(tmp_path / "seeds", sim.Plan(seconds=10.0)).done == {}
 
 
 def test_other_code_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Journal(tmp_path / "seeds", PLAN).note(CLEAN)
-    monkeypatch.setattr(sim_journal, "fingerprint", lambda plan: "other code")
-    assert Journal(tmp_path / "seeds", PLAN).done == {}
+    CleanSeeds(tmp_path / "seeds", PLAN).note(CLEAN)
+    monkeypatch.setattr(clean_seeds, "fingerprint", lambda plan: "other code")
+    assert CleanSeeds(tmp_path / "seeds", PLAN).done == {}
 
 
 def test_the_fingerprint_is_of_all_that_a_run_runs(tmp_path: Path) -> None:
@@ -34,9 +34,9 @@ def test_the_fingerprint_is_of_all_that_a_run_runs(tmp_path: Path) -> None:
     module = package / "raft" / "core.py"
     module.parent.mkdir(parents=True)
     module.write_text("QUORUM = 2")
-    before = sim_journal.fingerprint(PLAN, package)
+    before = clean_seeds.fingerprint(PLAN, package)
     module.write_text("QUORUM = 1")
-    assert sim_journal.fingerprint(PLAN, package) != before
+    assert clean_seeds.fingerprint(PLAN, package) != before
     loaded = (
         "import sys; from raftline.testing import sim; sim.run_seed(4, sim.Plan(seconds=1.0)); "
         "print(*{n.split('.')[1] for n in sys.modules if n.startswith('raftline.')})"
@@ -44,18 +44,18 @@ def test_the_fingerprint_is_of_all_that_a_run_runs(tmp_path: Path) -> None:
     rooms = subprocess.run(
         [sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=120
     )
-    assert set(rooms.stdout.split()) <= set(sim_journal.ROOMS)
+    assert set(rooms.stdout.split()) <= set(clean_seeds.ROOMS)
 
 
 def test_a_torn_line_is_a_seed_that_runs_again(tmp_path: Path) -> None:
     path = tmp_path / "seeds"
-    Journal(path, PLAN).note(CLEAN)
+    CleanSeeds(path, PLAN).note(CLEAN)
     with path.open("a") as file:
         file.write('{"seed":8,"dig')
-    journal = Journal(path, PLAN)
-    assert journal.done == {7: CLEAN}
-    journal.note(CleanSeed(9, "d2", {}, 60_000.0, 1))
-    assert sorted(Journal(path, PLAN).done) == [7, 9]
+    book = CleanSeeds(path, PLAN)
+    assert book.done == {7: CLEAN}
+    book.note(CleanSeed(9, "d2", {}, 60_000.0, 1))
+    assert sorted(CleanSeeds(path, PLAN).done) == [7, 9]
 
 
 def test_a_file_that_cannot_be_written_is_named(
