@@ -1,5 +1,8 @@
 """A long run of seeds can be stopped and gone on with; a seed of other code does not count."""
 
+import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +66,23 @@ def test_a_file_that_cannot_be_written_is_named(
 ) -> None:
     assert sim.main(["--seeds", "1", "--resume", str(tmp_path / "none" / "seeds")]) == 2
     assert "none/seeds: No such file or directory" in capsys.readouterr().out
+
+
+def test_a_run_can_be_stopped(tmp_path: Path) -> None:
+    words = ["--seeds", "100000", "--jobs", "2", "--seconds", "1", "--operations", "5"]
+    words += ["--queue", "0", "--resume", str(tmp_path / "seeds")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "raftline.testing.sim", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    ) as run:  # fmt: skip
+        assert run.stdout is not None
+        assert run.stdout.readline().startswith("seed ")
+        os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+        rest = run.stdout.read()
+        assert run.wait(60) == 130
+    assert re.search(r"stopped with \d+ of 100000 seeds left; the clean ones are in", rest)
+    assert "Traceback" not in rest
+    assert '"seed":' in (tmp_path / "seeds").read_text()
 
 
 def test_what_was_clean_is_counted_and_not_run_again(

@@ -8,6 +8,7 @@ of a run covers every event of it: the same seed has the same digest everywhere.
 import argparse
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -374,11 +375,16 @@ def run_seeds(
             reports.append(_run_task(task))
             told(reports[-1])
         return reports
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    with multiprocessing.get_context("spawn").Pool(jobs, _leave_interrupts) as pool:
         for report in pool.imap_unordered(_run_task, tasks):
             reports.append(report)
             told(report)
     return sorted(reports, key=lambda report: report.seed)
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C reaches the whole process group; the one that began the run ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _run_task(task: tuple[int, Plan]) -> Report:
@@ -427,7 +433,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if kept:
         say(f"{len(kept)} seeds were clean before ({options.resume})\n")
 
+    ran = 0
+
     def ended(report: Report) -> None:
+        nonlocal ran
+        ran += 1
         told(report)
         if book is not None and report.verdict.clean:
             book.note(
@@ -436,7 +446,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     known = {report.seed for report in kept}
     left = [seed for seed in seeds if seed not in known]
-    reports = kept + run_seeds(left, plan, options.jobs, ended)
+    try:
+        reports = kept + run_seeds(left, plan, options.jobs, ended)
+    except KeyboardInterrupt:
+        where = f"; the clean ones are in {options.resume}" if options.resume else ""
+        say(f"stopped with {len(left) - ran} of {len(seeds)} seeds left{where}\n")
+        return 130
     return _sum_up(reports, faults or tuple(FAULTS), say)
 
 
