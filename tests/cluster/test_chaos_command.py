@@ -40,7 +40,9 @@ def chaos(*words: str, seconds: float) -> "subprocess.CompletedProcess[str]":
     ("faults_s", "seed"),
     [
         pytest.param(60, 11, marks=pytest.mark.timeout(400)),
-        pytest.param(900, 12, marks=[pytest.mark.full, pytest.mark.timeout(1500)]),
+        pytest.param(
+            900, 12, marks=[pytest.mark.full, pytest.mark.longest, pytest.mark.timeout(1500)]
+        ),
     ],
 )
 def test_every_promise_is_kept_under_faults_of_every_kind(
