@@ -380,7 +380,9 @@ class Desk:
         if is_again:
             self.collect([command], receiver.give_up, receiver.timeout_ms, granted)
         else:
-            self.collect([command], NEVER, 0, granted)
+            call = DeliverCall([command], NEVER, 0, granted)
+            self._calls.append(call)
+            self._replica.lingers(call.weight)
             reply(spans)
 
     # ------------------------------------------------------------------ time

@@ -282,6 +282,12 @@ class Replica:
             self.wake()
         self._turn.collect(self, size, is_patient=is_patient)
 
+    def lingers(self, size: int) -> None:
+        """The host holds ``size`` more bytes to propose, for which nobody waits."""
+        if self.quiet:
+            self.wake()
+        self._turn.linger(self, size)
+
     def expect(self, callers: int) -> None:
         """So many patient callers are about to be answered."""
         self._turn.expect(callers)

@@ -14,6 +14,9 @@ Sharing a group
     were answered since the last proposal, they wait for each other, up to ``GATHER_MS``. Nobody
     waits alone, nor with anything that is not patient; and when nobody came while one waited, the
     next ``HURRIED`` proposals do not: these callers take their time.
+    The Grant of a first delivery went out before it is committed, so nobody waits for it. It
+    *lingers*: it shares the group of whatever comes next (as a rule the ack of what was delivered),
+    and has one of its own only after ``LINGER_MS``.
 
 State
     Shards with something to do, replies that wait for the group being written, rpcs per peer;
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 FRAME_BYTES_MAX = 4 << 20
 GATHER_MS = 0.4  # about what eight workers on two busy cores take to come back
 HURRIED = 16
+LINGER_MS = 2.0  # a quick worker has settled by then what it was given
 
 Send = Callable[[int, list[bytes]], bool]
 
@@ -80,6 +84,7 @@ class Turn:
         self._gather_from = 0  # of them were here when the wait began
         self._hurried = 0  # proposals to come that wait for nobody
         self._gather_timer: Timer | None = None
+        self._linger_timer: Timer | None = None
         self._outgoing: dict[int, list[tuple[int, Rpc]]] = {}
         self._replies: list[tuple[Replica, list[Rpc]]] = []  # wait for the next group
         self._must_write = False
@@ -101,14 +106,11 @@ class Turn:
 
     def collect(self, replica: "Replica", size: int, *, is_patient: bool = False) -> None:
         """This replica holds ``size`` more bytes to propose; a patient call waits for others."""
-        self._collected_bytes += size
+        self._hold_collected(replica, size)
         if is_patient:
             self._patient += 1
         else:
             self._is_pressing = True
-        if not replica.is_collecting:
-            replica.is_collecting = True
-            self._collecting.append(replica)
         if self._scheduled or self._running:
             return
         if self._writing is not None and self._collected_bytes < self._turn_bytes:
@@ -116,6 +118,16 @@ class Turn:
         if self._may_propose():
             self._scheduled = True
             self._clock.call_soon(self.run)
+
+    def linger(self, replica: "Replica", size: int) -> None:
+        """This replica holds ``size`` more bytes, for which nobody waits."""
+        self._hold_collected(replica, size)
+        if self._collected_bytes >= self._turn_bytes:
+            if not self._scheduled and not self._running:
+                self._scheduled = True
+                self._clock.call_soon(self.run)
+        elif self._linger_timer is None:
+            self._linger_timer = self._clock.call_later(LINGER_MS, self._end_lingering)
 
     def expect(self, callers: int) -> None:
         """So many patient callers are answered: they may come back soon."""
@@ -163,6 +175,12 @@ class Turn:
         """Do nothing from now on."""
         self._stopped = True
 
+    def _hold_collected(self, replica: "Replica", size: int) -> None:
+        self._collected_bytes += size
+        if not replica.is_collecting:
+            replica.is_collecting = True
+            self._collecting.append(replica)
+
     # ------------------------------------------------------------------ the turn
 
     def run(self) -> None:
@@ -194,9 +212,11 @@ class Turn:
             return True
         if self._writing is not None:
             return False
-        if self._is_pressing or self._gathered or self._hurried:
+        if self._is_pressing or self._gathered:
             return True
-        if self._patient >= self._expected:
+        if not self._patient:
+            return False  # what is collected lingers
+        if self._hurried or self._patient >= self._expected:
             return True
         if self._gather_timer is None:
             self._gather_from = self._patient
@@ -211,6 +231,12 @@ class Turn:
                 self._hurried = HURRIED + 1  # with this one
             if not self._scheduled and not self._running:
                 self.run()
+
+    def _end_lingering(self) -> None:
+        self._linger_timer = None
+        self._is_pressing = True
+        if not self._scheduled and not self._running:
+            self.run()
 
     def _serve_dirty(self) -> None:
         while self._dirty:
@@ -229,6 +255,9 @@ class Turn:
         if self._gather_timer is not None:
             self._gather_timer.cancel()
             self._gather_timer = None
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+            self._linger_timer = None
         for replica in collecting:
             replica.is_collecting = False
             if not replica.is_closed:

@@ -1,7 +1,7 @@
 """The turn: nothing leaves before what it stands on is synced. U1-U3."""
 
 from raftline.node.replica import Proposal, Replica
-from raftline.node.turn import GATHER_MS, HURRIED
+from raftline.node.turn import GATHER_MS, HURRIED, LINGER_MS
 from raftline.raft.rpc import Entry, Rpc, RpcKind
 from tests.unit.node.little_replica import (
     OURS,
@@ -286,3 +286,58 @@ def test_those_who_share_groups_are_answered_before_the_next_is_proposed() -> No
     assert len(little.lane.jobs) == 1
     little.lane.run()
     assert len(late.heard) == 1
+
+
+def lingering(little: LittleNode, replica: Replica, size: int = 3) -> Asker:
+    """Have an entry collected for which nobody waits."""
+    asker = Asker()
+    little_host(replica).collected.append((b"one", asker))
+    replica.lingers(size)
+    little.clock.advance()
+    return asker
+
+
+def test_what_nobody_waits_for_goes_with_what_comes_next() -> None:
+    little = LittleNode()
+    replica = alone(little)
+    first = lingering(little, replica)
+    assert little.lane.jobs == []
+    second = patient(little, replica)
+    assert len(little.lane.jobs) == 1
+    little.settle()
+    assert [len(asker.heard) for asker in (first, second)] == [1, 1]
+    little.clock.advance(2 * LINGER_MS)
+    assert little.lane.jobs == [], "its time ended with it"
+
+
+def test_what_nobody_waits_for_goes_alone_in_the_end() -> None:
+    little = LittleNode()
+    replica = alone(little)
+    for _ in range(2):
+        asker = lingering(little, replica)
+        little.clock.advance(LINGER_MS / 2)
+        lingering(little, replica)
+        assert little.lane.jobs == []
+        little.clock.advance(LINGER_MS / 2)
+        assert len(little.lane.jobs) == 1
+        little.settle()
+        assert len(asker.heard) == 1
+
+
+def test_what_nobody_waits_for_goes_after_the_group_under_way() -> None:
+    little = LittleNode()
+    replica = alone(little)
+    patient(little, replica)
+    asker = lingering(little, replica)
+    little.clock.advance(LINGER_MS)
+    assert len(little.lane.jobs) == 1
+    little.lane.run()
+    little.settle()
+    assert len(asker.heard) == 1
+
+
+def test_much_that_nobody_waits_for_goes_at_once() -> None:
+    little = LittleNode()
+    replica = alone(little)
+    lingering(little, replica, 4096)
+    assert len(little.lane.jobs) == 1
