@@ -189,6 +189,11 @@ class Counter:
         for at in range(0, len(spans), 4):
             self._reserved.add(spans[at], spans[at + 1])
 
+    @property
+    def has_reserved(self) -> bool:
+        """Say whether a Grant is on its way."""
+        return bool(self._reserved)
+
     def is_reserved(self, offset: int) -> bool:
         """Say whether a Grant of this message is on its way."""
         return offset in self._reserved

@@ -210,6 +210,11 @@ class Desk:
         for counter in self._counters.values():
             counter.adopt(settings)
 
+    @property
+    def has_reserved(self) -> bool:
+        """Say whether something is handed out whose Grant is on its way."""
+        return any(counter.has_reserved for counter in self._counters.values())
+
     def is_reserved(self, name: str, offset: int) -> bool:
         """Say whether a Grant of a message to a group is on its way."""
         counter = self._counters.get(name)

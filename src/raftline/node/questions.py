@@ -2,8 +2,8 @@
 
 A part of the node adds a handler under a name; any node asks by topic, partition and name. The
 leader confirms its leadership first, so a handler sees everything that was committed when the
-question was asked. Handlers that propose something do it so that a repeat does no harm: questions
-are repeated when an answer got lost.
+question was asked, and every lease that was handed out by then. Handlers that propose something do
+it so that a repeat does no harm: questions are repeated when an answer got lost.
 
 Costs: a round to a majority each. What is paid per batch has calls of its own (calls.py).
 """
@@ -137,7 +137,16 @@ class Questions:
             except RaftlineError as refusal:
                 answer(refusal)
 
-        replica.read_index(confirmed)
+        host = replica.host
+        if host.desk is not None and host.desk.has_reserved:  # who was given it may be asking
+            deadline = self._node.clock.mono_ms() + timeout_ms
+            host.deliver((), deadline, timeout_ms, lambda told: confirmed(_error_of(told)))
+        else:
+            replica.read_index(confirmed)
+
+
+def _error_of(told: Sequence[Outcome] | RaftlineError) -> RaftlineError | None:
+    return told if isinstance(told, RaftlineError) else None
 
 
 def answering(answer: Arguments, done: Done) -> Callable[[Sequence[Outcome] | RaftlineError], None]:

@@ -60,7 +60,7 @@ def test_more_nodes_join_the_first(tmp_path: Path) -> None:
 def test_a_taken_port_is_named_with_the_way_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        node = planned(tmp_path, 1).nodes[0]
+        node = planned(tmp_path, 1, 29_500).nodes[0]
         cluster = LocalCluster(tmp_path)
         cluster.nodes = [msgspec.structs.replace(node, peer=f"127.0.0.1:{port}")]
         with pytest.raises(Conflict, match=f"port {port} \\(peer of node-1\\)") as caught:

@@ -47,6 +47,21 @@ def test_receive_and_ack() -> None:
     serve_sim(scenario)
 
 
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_who_received_and_asks_hears_of_it(nodes: int) -> None:
+    """A first delivery goes out before its Grant is proposed; a question waits for that."""
+
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        await web.publish("a", "b", "c")
+        for leased in (1, 2, 3):
+            await web.receive(count=1)
+            state = await web.state()
+            assert (state["floor"], state["leased"]) == (0, leased)
+
+    serve_sim(scenario, nodes=nodes)
+
+
 def test_a_receive_without_a_body_has_defaults() -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create(lease_ms=7_000)
