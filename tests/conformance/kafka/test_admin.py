@@ -134,6 +134,8 @@ def test_configs_are_shown_and_changed_under_kafkas_names(
     of_node = admin.describe_configs([node])[node].result(WAIT_S)
     assert of_node["num.partitions"].value == "6"
     assert of_node["auto.create.topics.enable"].value == "true"
+    places = {f"PLAINTEXT://{place}" for place in kafka_of(three).split(",")}
+    assert of_node["advertised.listeners"].value in places
 
 
 def test_the_cluster_is_described(three: Rig, admin: AdminClient) -> None:

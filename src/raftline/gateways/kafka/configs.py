@@ -5,6 +5,7 @@ Topics can be looked at and changed; nodes can be looked at.
 
 from typing import Any
 
+from raftline.config.addresses import parse_address
 from raftline.config.settings import Settings
 from raftline.gateways.fan import Call, Fan
 from raftline.gateways.kafka import configs_names as names
@@ -16,6 +17,7 @@ from raftline.gateways.kafka.errors import (
     code_of,
     missing_code,
 )
+from raftline.gateways.kafka.metadata import broker_rows
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.model.calls import TopicRow
 from raftline.model.errors import InvalidArgument, RaftlineError
@@ -65,7 +67,11 @@ class ConfigsApi:
                 return {**row, "error_code": code, "error_message": denial.message}
             configs = topic_configs(topic)
         elif kind == NODE:
-            configs = self._node_configs()
+            here = self._calls.nodes_view().node
+            if name not in ("", str(here)):
+                text = f"this is node {here}: ask node {name[:100]!r} itself"
+                return {**row, "error_code": INVALID_REQUEST, "error_message": text}
+            configs = self._node_configs() if name else []  # "": what all nodes were told
         else:
             text = "only topics (2) and nodes (4) have configs"
             return {**row, "error_code": INVALID_REQUEST, "error_message": text}
@@ -80,15 +86,21 @@ class ConfigsApi:
 
     def _node_configs(self) -> list[Fields]:
         topics = self._settings.topics
+        view = self._calls.nodes_view()
+        told = broker_rows(row for row in view.nodes if row.id == view.node)
+        places = [_listener(row["host"], row["port"]) for row in told]
         rows: dict[str, tuple[Value, int]] = {
+            "advertised.listeners": (",".join(places), names.LIST),
             "auto.create.topics.enable": (topics.auto_create, names.BOOLEAN),
+            "broker.id": (view.node, names.INT),
             "default.replication.factor": (topics.replication_factor or 3, names.INT),
             "delete.topic.enable": (True, names.BOOLEAN),
+            "listeners": (_listener(*parse_address(self._settings.listen.kafka)), names.LIST),
             "log.cleanup.policy": ("delete", names.LIST),
             "log.retention.bytes": (topics.retention_bytes, names.LONG),
             "log.retention.ms": (topics.retention_ms, names.LONG),
             "message.max.bytes": (self._settings.limits.batch_bytes_max, names.INT),
-            "node.id": (self._calls.nodes_view().node, names.INT),
+            "node.id": (view.node, names.INT),
             "num.partitions": (topics.partitions, names.INT),
         }
         return [
@@ -175,6 +187,10 @@ def topic_configs(topic: TopicRow) -> list[Fields]:
         for name, fixed in names.FIXED.items()
     ]
     return sorted(rows, key=lambda row: ("." not in row["name"], row["name"]))
+
+
+def _listener(host: str, port: int) -> str:
+    return f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"
 
 
 def _config(

@@ -1,0 +1,41 @@
+"""Configs of nodes: a node tells its own, and nobody else's."""
+
+from typing import Any
+
+from raftline.config.settings import ListenSettings, Settings
+from raftline.gateways.kafka.configs import FROM_NODE, NODE, ConfigsApi
+from raftline.gateways.kafka.errors import INVALID_REQUEST, NONE
+from raftline.testing import SimCluster, cluster
+from tests.unit.gateways.kafka.test_addresses import ask
+from tests.unit.node.whole import node
+
+
+def described(sim: SimCluster, name: str, kafka: str = "127.0.0.1:9092") -> dict[str, Any]:
+    first = node(sim, next(iter(sim.nodes)))
+    api = ConfigsApi(first, Settings(listen=ListenSettings(kafka=kafka)))
+    resource = {"resource_type": NODE, "resource_name": name, "keys": None}
+    asked = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+    (told,) = ask(sim, api.describe, asked, 4)["results"]
+    return told
+
+
+def test_a_node_tells_its_own_configs_and_where_it_is_reached() -> None:
+    with cluster(nodes=1, seed=1) as sim:
+        view = node(sim, next(iter(sim.nodes))).nodes_view()
+        told = described(sim, str(view.node), "[::1]:9092")
+        assert told["error_code"] == NONE
+        rows = {row["name"]: row for row in told["configs"]}
+        (here,) = view.nodes
+        assert rows["advertised.listeners"]["value"] == f"PLAINTEXT://{here.kafka}"
+        assert rows["advertised.listeners"]["config_source"] == FROM_NODE
+        assert rows["listeners"]["value"] == "PLAINTEXT://[::1]:9092"
+        assert rows["broker.id"]["value"] == rows["node.id"]["value"] == str(view.node)
+
+
+def test_who_asks_a_node_for_anothers_configs_is_refused() -> None:
+    with cluster(nodes=1, seed=1) as sim:
+        assert described(sim, "")["configs"] == []
+        for name in ("7", "none"):
+            told = described(sim, name)
+            assert told["error_code"] == INVALID_REQUEST
+            assert name in told["error_message"]
