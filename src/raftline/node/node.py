@@ -607,6 +607,10 @@ class Node(NodeCalls):
         """Return our own replica of a shard."""
         return self.shards.get(shard)
 
+    def is_opening(self, shard: int) -> bool:
+        """Say whether our own replica of a shard is about to be open."""
+        return self.shards.is_opening(shard)
+
     def hosts(self, shard: int) -> tuple[int, ...]:
         """Return the nodes with a replica, preferred leader first."""
         row = self.catalog_machine.shards.get(ShardId(shard))

@@ -48,6 +48,10 @@ class Directory(Protocol):
         """Return the nodes with a replica, preferred leader first; empty: no such shard yet."""
         ...
 
+    def is_opening(self, shard: int) -> bool:
+        """Say whether our own replica of a shard is about to be open."""
+        ...
+
     def out_of_service(self, shard: int) -> RaftlineError | None:
         """Say so if the only replica of a shard is ours and cannot be trusted."""
         ...
@@ -92,9 +96,15 @@ class Router:
         return live[attempt % len(live)]
 
     def known_leader(self, shard: int) -> int:
-        """Return a shard's leader without guessing where we have a replica; 0 if none is known."""
+        """Return a shard's leader without guessing where we have a replica; 0 if none is known.
+
+        A replica that is being opened counts: of a new shard the guess is wrong as often as not,
+        and a client that is sent to it may take minutes to ask again.
+        """
         replica = self.directory.replica(shard)
-        return self.leader_of(shard) if replica is None else replica.leader_node
+        if replica is not None:
+            return replica.leader_node
+        return 0 if self.directory.is_opening(shard) else self.leader_of(shard)
 
     def send(
         self,

@@ -143,6 +143,10 @@ class Shards:
             return self._opening[shard]
         return self.quarantined.get(shard, (0, ""))[0]
 
+    def is_opening(self, shard: int) -> bool:
+        """Say whether a replica of this shard is about to be open here."""
+        return shard in self._opening
+
     def is_leaving(self, shard: int) -> bool:
         """Say whether a replica of this shard is being deleted here."""
         return shard in self._leaving

@@ -30,9 +30,13 @@ class Map:
 
     def __init__(self) -> None:
         self.ours: Replica | None = None
+        self.opening = False
 
     def replica(self, shard: int) -> Replica | None:
         return self.ours
+
+    def is_opening(self, shard: int) -> bool:
+        return self.opening
 
     def hosts(self, shard: int) -> tuple[int, ...]:
         return (2, 3)
@@ -122,6 +126,14 @@ def test_the_leader_a_refusal_names_is_asked_next() -> None:
     calls.send()
     calls.reply(2, NotLeader("orders/0", 3))
     assert calls.router.leader_of(SHARD) == 3
+
+
+def test_nobody_is_known_to_lead_while_our_own_replica_is_being_opened() -> None:
+    calls = Calls()
+    assert calls.router.known_leader(SHARD) == 2
+    calls.map.opening = True
+    assert calls.router.known_leader(SHARD) == 0
+    assert calls.router.leader_of(SHARD) == 2
 
 
 @pytest.mark.parametrize("error", [lost(), TimedOut("an append", 10)])

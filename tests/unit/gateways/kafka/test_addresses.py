@@ -1,4 +1,4 @@
-"""Nodes whose Kafka address is not known yet: clients are not sent there, and nothing fails."""
+"""Where clients are sent: to known addresses, and to leaders that are none by guess."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from raftline.gateways.kafka.leaders import node_tag
 from raftline.gateways.kafka.metadata import MetadataApi, broker_rows, live_ids, partition_row
 from raftline.model.calls import NodeRow, PartitionRow
 from raftline.testing import SimCluster, cluster
-from tests.unit.node.whole import node
+from tests.unit.node.whole import lead, node, stall_segments
 
 Fields = dict[str, Any]
 
@@ -87,3 +87,20 @@ def test_founders_answer_before_they_know_each_others_addresses() -> None:
             rows = node(sim, name).nodes_view().nodes
             assert live_ids(rows) == {1, 2, 3}
             assert all(row.kafka for row in rows)
+
+
+def test_who_makes_a_topic_by_asking_is_told_who_leads_it_once_that_is_known() -> None:
+    with cluster(nodes=3, seed=1) as sim:
+        sim.advance("5s")
+        for name in sim.nodes:
+            here = node(sim, name)
+            topic = f"of-{name}"
+            api = MetadataApi(here.clock, here, auto_create=True)
+            asked = {"topics": [{"name": topic, "topic_id": ZERO_UUID}]}
+            asked["allow_auto_topic_creation"] = True
+            stall_segments(sim, name, 300)  # its own replicas are open later than the others
+            (row,) = ask(sim, api.metadata, asked, 12)["topics"]
+            first = row["partitions"][0]
+            leader, _ = lead(sim, topic)
+            assert sim.name_of(first["leader_id"]) == leader
+            assert all(part["leader_epoch"] > 0 for part in row["partitions"])
