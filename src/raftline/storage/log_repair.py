@@ -31,11 +31,11 @@ def scrub(files: LogFiles, bytes_max: int) -> ScrubResult:
     done = 0
     damaged: list[Damage] = []
     while done < bytes_max:
-        offset = files.scrub_position
-        if not files.segments or offset >= files.written_end:
+        first = files.segments[0].base_offset if files.segments else files.written_end
+        offset = max(files.scrub_position, first)
+        if offset >= files.written_end:  # also where everything was trimmed
             files.scrub_position = 0
             return ScrubResult(done, tuple(damaged), wrapped=True)
-        offset = max(offset, files.segments[0].base_offset)
         want = min(SCRUB_STEP_BYTES, bytes_max - done)
         try:
             view, _, stop = files.read(offset, want, files.written_end)

@@ -9,6 +9,7 @@ from raftline.storage.log_words import (
     LogFault,
     LogSettings,
     NotImported,
+    ScrubResult,
 )
 from raftline.testing.sim_disk import SimDisk
 from tests.unit.storage.log_twin import SMALL, Twin
@@ -151,6 +152,8 @@ def test_trim_to_the_end_leaves_an_empty_log() -> None:
     assert not twin.log.needs_trim()
     assert twin.log.bytes == 0
     assert twin.log.log_start == twin.log.log_end == end
+    for _ in range(2):
+        assert twin.log.scrub_job(1 << 30)() == ScrubResult(0, (), wrapped=True)
     twin.reopen()  # at the old mark, whose files are all gone
     assert twin.log.damage == []
     assert twin.log.log_end == end  # replayed
