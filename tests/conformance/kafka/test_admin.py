@@ -107,6 +107,26 @@ def test_what_cannot_be_created_is_refused_with_a_reason(admin: AdminClient) -> 
     assert len(admin.list_topics("defaults", timeout=WAIT_S).topics["defaults"].partitions) == 6
 
 
+def test_replicas_may_be_assigned_where_the_cluster_has_no_choice(admin: AdminClient) -> None:
+    name = group_name()
+    create(admin, NewTopic(name, 2, replica_assignment=[[1, 2, 3], [3, 1, 2]]))
+    rows = admin.list_topics(name, timeout=WAIT_S).topics[name].partitions.values()
+    assert [sorted(row.replicas) for row in rows] == [[1, 2, 3]] * 2
+
+    def grow(nodes: list[list[int]]) -> None:
+        wish = NewPartitions(name, 3, replica_assignment=nodes)
+        admin.create_partitions([wish])[name].result(WAIT_S)
+
+    assert refused(lambda: grow([[1]]))[0] == 39
+    assert refused(lambda: grow([[1, 2, 2]]))[0] == 39
+    grow([[2, 3, 1]])
+    assert len(admin.list_topics(name, timeout=WAIT_S).topics[name].partitions) == 3
+    single = group_name()
+    create(admin, NewTopic(single, 1, 1))
+    wish = NewPartitions(single, 2, replica_assignment=[[1, 2, 3]])
+    assert refused(lambda: admin.create_partitions([wish])[single].result(WAIT_S))[0] == 39
+
+
 def test_configs_are_shown_and_changed_under_kafkas_names(
     three: Rig, make_topic: MakeTopic, admin: AdminClient
 ) -> None:

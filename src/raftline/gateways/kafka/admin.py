@@ -85,7 +85,10 @@ class AdminApi:
             if named > 1:
                 return _refuse(INVALID_REQUEST, f"topic {row['name']} is named {named} times")
             if row["assignments"]:
-                return _refuse(INVALID_REPLICA_ASSIGNMENT, "the cluster places replicas itself")
+                refusal = self._misplaced(row)
+                if refusal is not None:
+                    return _refuse(*refusal)
+                row = {**row, **self._everywhere(len(row["assignments"]))}
             check_topic_name(row["name"])
             if is_dry and self._calls.find_topic(row["name"]) is not None:
                 raise TopicExists(row["name"])  # else the catalog says so: ours may be behind
@@ -108,10 +111,33 @@ class AdminApi:
 
         return ask
 
+    def _misplaced(self, row: Fields) -> Refusal | None:
+        """Say why a new topic's replicas cannot be where they are wanted; None: they can."""
+        if row["num_partitions"] != DEFAULT or row["replication_factor"] != DEFAULT:
+            return INVALID_REQUEST, "assignments say how many partitions and replicas there are"
+        wanted = sorted(row["assignments"], key=lambda one: one["partition"])
+        if [one["partition"] for one in wanted] != list(range(len(wanted))):
+            return INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0, without gaps"
+        return self._elsewhere(wanted, len(self._members()))
+
+    def _elsewhere(self, wanted: list[Fields], replicas: int) -> Refusal | None:
+        """Refuse replicas on some nodes: the cluster chooses. On all of them there is no choice."""
+        members = self._members()
+        if replicas == len(members) and all(sorted(one["nodes"]) == members for one in wanted):
+            return None
+        return INVALID_REPLICA_ASSIGNMENT, "the cluster places replicas itself"
+
+    def _everywhere(self, count: int) -> Fields:
+        """Return the size of a topic whose partitions are on all nodes."""
+        return {"num_partitions": count, "replication_factor": len(self._members())}
+
+    def _members(self) -> list[int]:
+        return sorted(row.id for row in self._calls.nodes_view().nodes if row.state != "leaving")
+
     def _new(self, row: Fields) -> dict[str, object]:
         """Return what the node is asked for. Raises InvalidArgument, NotEnoughNodes."""
         factor: int = row["replication_factor"]
-        members = sum(1 for node in self._calls.nodes_view().nodes if node.state != "leaving")
+        members = len(self._members())
         if factor != DEFAULT and factor > members:
             raise NotEnoughNodes(f"topic {row['name']}", factor, members)
         if factor == 0 or factor < DEFAULT:
@@ -214,14 +240,19 @@ class AdminApi:
         topic = self._calls.find_topic(row["name"])
         if topic is None:
             return self._denied(row["name"])
-        if row["assignments"]:
-            return _refuse(INVALID_REPLICA_ASSIGNMENT, "the cluster places replicas itself")
         has = len(topic.partitions)
         if not has < row["count"] <= PARTITIONS_PER_TOPIC_MAX:
             text = (
                 f"topic {topic.name} has {has} partitions, it can have more, and not {row['count']}"
             )
             return _refuse(INVALID_PARTITIONS, text)
+        if row["assignments"]:
+            if len(row["assignments"]) != row["count"] - has:
+                text = f"{row['count'] - has} partitions are new, not {len(row['assignments'])}"
+                return _refuse(INVALID_REPLICA_ASSIGNMENT, text)
+            refusal = self._elsewhere(row["assignments"], topic.replication_factor)
+            if refusal is not None:
+                return _refuse(*refusal)
         if is_dry:
             return lambda take: take(None)
         arguments: dict[str, object] = {"name": topic.name, "partitions": row["count"]}
