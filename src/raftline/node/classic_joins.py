@@ -26,7 +26,12 @@ from raftline.model.errors import (
     UnknownMember,
     WrongGroupKind,
 )
-from raftline.model.limits import CLASSIC_METADATA_BYTES_MAX, GROUP_MEMBERS_MAX, SESSION_MS_MAX
+from raftline.model.limits import (
+    CLASSIC_METADATA_BYTES_MAX,
+    GROUP_MEMBERS_MAX,
+    SESSION_MS_MAX,
+    SESSION_MS_MIN,
+)
 from raftline.node.classic_round import Reply, Round, chosen_protocol
 from raftline.node.classic_rounds import Result, Rounds
 
@@ -245,7 +250,7 @@ def _row(request: ClassicJoin) -> ClassicMember:
         request.client,
         request.host,
         request.session_ms,
-        min(request.rebalance_ms, SESSION_MS_MAX) or request.session_ms,
+        _rebalance_ms(request),
         request.protocols,
         request.topics,
     )
@@ -254,6 +259,12 @@ def _row(request: ClassicJoin) -> ClassicMember:
     if total > CLASSIC_METADATA_BYTES_MAX:
         raise TooLarge("bytes a member tells of itself", total, CLASSIC_METADATA_BYTES_MAX)
     return row
+
+
+def _rebalance_ms(request: ClassicJoin) -> int:
+    """Return the rebalance timeout, within our bounds: Kafka has none, so none is refused."""
+    wanted_ms = request.rebalance_ms or request.session_ms
+    return max(SESSION_MS_MIN, min(wanted_ms, SESSION_MS_MAX))
 
 
 def _check_common(

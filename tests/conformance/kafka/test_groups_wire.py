@@ -9,6 +9,7 @@ from tests.conformance.kafka.members import fill, group_name
 from tests.conformance.kafka.wire import Wire
 
 REBALANCING, ILLEGAL_GENERATION, UNKNOWN_MEMBER, MEMBER_ID_REQUIRED = 27, 22, 25, 79
+INCONSISTENT_PROTOCOL = 23
 
 
 def coordinator(rig: Rig, group: str) -> str:
@@ -133,7 +134,9 @@ def test_what_cannot_be_is_refused_by_its_code(one: Rig) -> None:
         assert code(group="") == 24
         assert code(session_ms=1) == 26
         assert code(member="never-heard-of") == UNKNOWN_MEMBER
-        assert code(protocols=[], member="x") == 42
+        assert code(protocols=[]) == INCONSISTENT_PROTOCOL
+        assert code(protocol_type="") == INCONSISTENT_PROTOCOL
+        assert code(rebalance_ms=1) == MEMBER_ID_REQUIRED  # short, and no reason to refuse
         other = wire.ask(schema.FIND_COORDINATOR, 2, {"key": "t", "key_type": 1})
         assert other["error_code"] == 42
         assert "transactions" in other["error_message"]

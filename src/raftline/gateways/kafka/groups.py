@@ -204,6 +204,8 @@ def _refused(request: Fields) -> int:
         return ge.INVALID_GROUP_ID
     if not SESSION_MS_MIN <= request["session_ms"] <= SESSION_MS_MAX:
         return ge.INVALID_SESSION_TIMEOUT
+    if not request["protocol_type"] or not request["protocols"]:
+        return ge.INCONSISTENT_GROUP_PROTOCOL  # it can agree on nothing with anybody
     return NONE
 
 
