@@ -23,8 +23,10 @@ from confluent_kafka.admin import (
 )
 
 from raftline.chaos.rig import Rig
+from raftline.gateways.kafka.schema_admin import DESCRIBE_CONFIGS
 from tests.conformance.kafka.conftest import MakeTopic, kafka_of
 from tests.conformance.kafka.members import Member, fill, group_name, turn
+from tests.conformance.kafka.wire import Wire
 
 WAIT_S = 20
 
@@ -156,6 +158,19 @@ def test_configs_are_shown_and_changed_under_kafkas_names(
     assert of_node["auto.create.topics.enable"].value == "true"
     places = {f"PLAINTEXT://{place}" for place in kafka_of(three).split(",")}
     assert of_node["advertised.listeners"].value in places
+
+
+def test_a_node_shows_its_own_configs_with_texts(three: Rig) -> None:
+    def shown(wire: Wire, node: int) -> dict[str, Any]:
+        resource = {"resource_type": 4, "resource_name": str(node), "keys": None}
+        asked = {"resources": [resource], "include_documentation": True}
+        return wire.ask(DESCRIBE_CONFIGS, 4, asked)["results"][0]
+
+    with Wire(kafka_of(three, "node-2")) as wire:
+        assert all(row["documentation"] for row in shown(wire, 2)["configs"])
+        other = shown(wire, 1)
+        assert other["error_code"] == 42
+        assert "node 1" in other["error_message"]
 
 
 def test_the_cluster_is_described(three: Rig, admin: AdminClient) -> None:

@@ -66,6 +66,9 @@ class ConfigsApi:
                 code = missing_code(denial)
                 return {**row, "error_code": code, "error_message": denial.message}
             configs = topic_configs(topic)
+        elif kind == NODE and name not in ("", str(self._calls.nodes_view().node)):
+            text = f"this is node {self._calls.nodes_view().node}: ask node {name} itself"
+            return {**row, "error_code": INVALID_REQUEST, "error_message": text}
         elif kind == NODE:
             here = self._calls.nodes_view().node
             if name not in ("", str(here)):
@@ -104,7 +107,9 @@ class ConfigsApi:
             "num.partitions": (topics.partitions, names.INT),
         }
         return [
-            _config(name, names.written(value), FROM_NODE, kind, "", read_only=True)
+            _config(
+                name, names.written(value), FROM_NODE, kind, names.NODE_TEXTS[name], read_only=True
+            )
             for name, (value, kind) in rows.items()
         ]
 

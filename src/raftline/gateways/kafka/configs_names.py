@@ -54,6 +54,18 @@ IDLE = (
 )
 MIN_INSYNC = "min.insync.replicas"
 
+NODE_TEXTS = {
+    "auto.create.topics.enable": "create a topic at its first publish",
+    "default.replication.factor": "replicas of each partition of a new topic, at most one a node",
+    "delete.topic.enable": "topics can be deleted",
+    "log.cleanup.policy": "messages go by age and size",
+    "log.retention.bytes": "size of a partition above which the oldest messages go; -1: no bound",
+    "log.retention.ms": "age at which messages are removed; -1: never",
+    "message.max.bytes": "the largest batch",
+    "node.id": "the number of this node",
+    "num.partitions": "partitions of a new topic",
+}
+
 
 def to_settings(configs: dict[str, str | None], replication_factor: int) -> dict[str, Value]:
     """Return what configs mean in our words.
