@@ -66,13 +66,10 @@ class ConfigsApi:
                 code = missing_code(denial)
                 return {**row, "error_code": code, "error_message": denial.message}
             configs = topic_configs(topic)
-        elif kind == NODE and name not in ("", str(self._calls.nodes_view().node)):
-            text = f"this is node {self._calls.nodes_view().node}: ask node {name} itself"
-            return {**row, "error_code": INVALID_REQUEST, "error_message": text}
         elif kind == NODE:
             here = self._calls.nodes_view().node
             if name not in ("", str(here)):
-                text = f"this is node {here}: ask node {name[:100]!r} itself"
+                text = f"this is node {here}: ask node {name[:100]} itself"
                 return {**row, "error_code": INVALID_REQUEST, "error_message": text}
             configs = self._node_configs() if name else []  # "": what all nodes were told
         else:

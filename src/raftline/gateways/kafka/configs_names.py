@@ -55,9 +55,12 @@ IDLE = (
 MIN_INSYNC = "min.insync.replicas"
 
 NODE_TEXTS = {
+    "advertised.listeners": "where clients reach this node",
     "auto.create.topics.enable": "create a topic at its first publish",
+    "broker.id": "the number of this node",
     "default.replication.factor": "replicas of each partition of a new topic, at most one a node",
     "delete.topic.enable": "topics can be deleted",
+    "listeners": "where this node listens",
     "log.cleanup.policy": "messages go by age and size",
     "log.retention.bytes": "size of a partition above which the oldest messages go; -1: no bound",
     "log.retention.ms": "age at which messages are removed; -1: never",
