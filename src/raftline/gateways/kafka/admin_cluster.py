@@ -6,6 +6,7 @@ from raftline.gateways.kafka import schema_admin as schema
 from raftline.gateways.kafka.dispatch import Context, Reply, Table
 from raftline.gateways.kafka.errors import NONE, missing_code
 from raftline.gateways.kafka.metadata import broker_rows, live_ids, topic_row
+from raftline.gateways.kafka.operations import ON_CLUSTER, ON_TOPIC, may
 from raftline.gateways.kafka.ports import KafkaCalls
 
 OF_NODES = 1  # the only type of endpoints there is
@@ -48,6 +49,9 @@ class ClusterApi:
                 "error_code": NONE,
                 "controller_id": view.catalog_leader if view.catalog_leader in live else -1,
                 "brokers": [{**row, "broker_id": row["node_id"]} for row in rows],
+                "cluster_authorized_operations": may(
+                    ON_CLUSTER, request["include_cluster_authorized_operations"]
+                ),
             }
         )
 
@@ -81,7 +85,7 @@ class ClusterApi:
         found = self._calls.find_topic(name)
         if found is None:
             return {"error_code": missing_code(self._calls.unknown(name)), "name": name}, -1
-        row = topic_row(found, live)
+        row = topic_row(found, live, ON_TOPIC)
         every = row["partitions"]
         row["partitions"] = [
             {**partition, "eligible_leader_replicas": [], "last_known_elr": []}  # never null

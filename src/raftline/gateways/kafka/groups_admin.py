@@ -12,6 +12,7 @@ from raftline.gateways.kafka import schema_groups as schema
 from raftline.gateways.kafka.dispatch import Context, Reply, Table
 from raftline.gateways.kafka.errors import NONE
 from raftline.gateways.kafka.groups_words import CONSUMER, assignment, subscription
+from raftline.gateways.kafka.operations import ON_GROUP, may
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.model.classic_groups import (
     EMPTY,
@@ -57,10 +58,15 @@ class GroupsAdminApi:
     def describe(self, request: Fields, version: int, context: Context, reply: Reply) -> None:
         """Show groups with their members."""
         names: list[str] = request["groups"]
+        is_asked: bool = request["include_authorized_operations"]
 
         def described(answers: list[Any]) -> None:
             pairs = zip(names, answers, strict=True)
-            reply({"groups": [_described(name, answer, version) for name, answer in pairs]})
+            rows = [_described(name, answer, version) for name, answer in pairs]
+            for row in rows:
+                is_told = is_asked and row["error_code"] == NONE
+                row["authorized_operations"] = may(ON_GROUP, is_told)
+            reply({"groups": rows})
 
         calls = [self._asking(DescribeGroup(name)) for name in names]
         Fan(calls, context.guarded(described)).start()

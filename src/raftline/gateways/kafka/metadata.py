@@ -27,6 +27,7 @@ from raftline.gateways.kafka.errors import (
     code_of,
     missing_code,
 )
+from raftline.gateways.kafka.operations import ON_CLUSTER, ON_TOPIC, may
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.model.calls import NodeRow, PartitionRow, TopicRow
 from raftline.model.errors import InvalidTopic, RaftlineError, TopicExists
@@ -74,18 +75,19 @@ class MetadataApi:
         asked: list[Fields] | None = request["topics"]
         if asked is None or (version == 0 and not asked):
             rows = [{"name": name, "topic_id": ZERO_UUID} for name in self._calls.topic_names()]
-            self._answer(rows, {}, reply)
+            self._answer(request, rows, {}, reply)
             return
         names = [name for row in asked if (name := self._name(row))]
         missing: list[str] = []
         if self._auto_create and request["allow_auto_topic_creation"]:
             missing = [name for name in names if self._is_new(name)]
+        answer = partial(self._answer, request, asked)
         if missing:
-            self._create(missing, context, lambda refused: self._answer(asked, refused, reply))
+            self._create(missing, context, lambda refused: answer(refused, reply))
         else:
             deadline_ms = self._clock.mono_ms() + LEADER_WAIT_MS
             names = names[:WAITED_MAX]
-            self._wait(names, deadline_ms, context, lambda: self._answer(asked, {}, reply))
+            self._wait(names, deadline_ms, context, lambda: answer({}, reply))
 
     def _name(self, asked: Fields) -> str | None:
         if asked["topic_id"] != ZERO_UUID:
@@ -132,19 +134,26 @@ class MetadataApi:
 
     # -- answering
 
-    def _answer(self, asked: list[Fields], refused: dict[str, int], reply: Reply) -> None:
+    def _answer(
+        self, request: Fields, asked: list[Fields], refused: dict[str, int], reply: Reply
+    ) -> None:
         view = self._calls.nodes_view()
         live = live_ids(view.nodes)
+        on_topic = may(ON_TOPIC, request["include_topic_authorized_operations"])
+        on_cluster = may(ON_CLUSTER, request["include_cluster_authorized_operations"])
         reply(
             {
                 "brokers": broker_rows(view.nodes),  # silent ones too, see above
                 "cluster_id": view.cluster,
                 "controller_id": view.catalog_leader if view.catalog_leader in live else -1,
-                "topics": [self._topic(row, refused, live) for row in asked],
+                "topics": [self._topic(row, refused, live, on_topic) for row in asked],
+                "cluster_authorized_operations": on_cluster,
             }
         )
 
-    def _topic(self, asked: Fields, refused: dict[str, int], live: set[int]) -> Fields:
+    def _topic(
+        self, asked: Fields, refused: dict[str, int], live: set[int], operations: int
+    ) -> Fields:
         name = self._name(asked)
         if name is None and asked["topic_id"] != ZERO_UUID:
             code = UNKNOWN_TOPIC_ID if self._calls.is_sure else LEADER_NOT_AVAILABLE
@@ -155,7 +164,7 @@ class MetadataApi:
             if not name or not is_topic_name(name):
                 code = INVALID_TOPIC
             return {"error_code": code, "name": name or ""}
-        return topic_row(found, live)
+        return topic_row(found, live, operations)
 
 
 def is_topic_name(name: str) -> bool:
@@ -167,13 +176,14 @@ def is_topic_name(name: str) -> bool:
     return True
 
 
-def topic_row(topic: TopicRow, live: set[int]) -> Fields:
+def topic_row(topic: TopicRow, live: set[int], operations: int) -> Fields:
     """Describe one topic."""
     return {
         "error_code": NONE,
         "name": topic.name,
         "topic_id": bytes.fromhex(topic.uuid),
         "partitions": [partition_row(row, live) for row in topic.partitions],
+        "topic_authorized_operations": operations,
     }
 
 

@@ -15,6 +15,11 @@ from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import lead, node, stall_segments
 
 Fields = dict[str, Any]
+UNASKED = {
+    "include_authorized_operations": False,
+    "include_cluster_authorized_operations": False,
+    "include_topic_authorized_operations": False,
+}
 
 
 class Asker:
@@ -37,7 +42,7 @@ def row_of(number: int, kafka: str, state: str = "live", peer: str = "10.0.0.1:7
 
 def ask(sim: SimCluster, call: Callable[..., None], request: Fields, version: int) -> Fields:
     answers: list[Fields] = []
-    call(request, version, Asker(), answers.append)
+    call({**UNASKED, **request}, version, Asker(), answers.append)
     sim.run_until(lambda: bool(answers))
     return answers[0]
 
