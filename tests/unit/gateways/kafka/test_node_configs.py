@@ -1,9 +1,9 @@
-"""Configs of nodes: a node tells its own, and nobody else's."""
+"""Configs of nodes: a node tells its own, and nobody else's. Who else has none."""
 
 from typing import Any
 
 from raftline.config.settings import ListenSettings, Settings
-from raftline.gateways.kafka.configs import FROM_NODE, NODE, ConfigsApi
+from raftline.gateways.kafka.configs import FROM_NODE, INVALID_CONFIG, NODE, SET, ConfigsApi
 from raftline.gateways.kafka.errors import INVALID_REQUEST, NONE
 from raftline.testing import SimCluster, cluster
 from tests.unit.gateways.kafka.test_addresses import ask
@@ -39,3 +39,17 @@ def test_who_asks_a_node_for_anothers_configs_is_refused() -> None:
             told = described(sim, name)
             assert told["error_code"] == INVALID_REQUEST
             assert name in told["error_message"]
+
+
+def test_configs_of_what_has_none_are_an_invalid_request() -> None:
+    group = 32
+    with cluster(nodes=1, seed=1) as sim:
+        api = ConfigsApi(node(sim, next(iter(sim.nodes))), Settings())
+        config = {"name": "session.timeout.ms", "value": "1", "operation": SET}
+        for kind, code in ((group, INVALID_REQUEST), (NODE, INVALID_CONFIG)):
+            row = {"resource_type": kind, "resource_name": "1", "configs": [config]}
+            for call in (api.alter, api.alter_some):
+                asked = {"resources": [row], "validate_only": False}
+                (told,) = ask(sim, call, asked, 0)["responses"]
+                assert told["error_code"] == code
+                assert "only configs of topics can be changed" in told["error_message"]
