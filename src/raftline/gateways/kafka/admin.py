@@ -34,6 +34,7 @@ INVALID_PARTITIONS = 37
 INVALID_REPLICA_ASSIGNMENT = 39
 DEFAULT = -1
 TO_END = -1
+TRIM_MS_MIN = 2_000  # Kafka's leader trims first and only then looks at the timeout
 LEADERS_MS = 2_000  # a new topic's partitions are given so long to have leaders
 LOOK_AGAIN_MS = 10
 
@@ -290,7 +291,7 @@ class AdminApi:
                 }
             )
 
-        timeout_ms = _timeout_ms(request)
+        timeout_ms = max(_timeout_ms(request), TRIM_MS_MIN)
         calls = [self._trimming(*place, timeout_ms) for place in places]
         Fan(calls, context.guarded(trimmed)).start()
 
