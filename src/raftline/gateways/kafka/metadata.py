@@ -74,20 +74,34 @@ class MetadataApi:
         """Describe the nodes and topics; create what is not there if that is allowed."""
         asked: list[Fields] | None = request["topics"]
         if asked is None or (version == 0 and not asked):
-            rows = [{"name": name, "topic_id": ZERO_UUID} for name in self._calls.topic_names()]
-            self._answer(request, rows, {}, reply)
+            self._all(request, context, reply)
             return
         names = [name for row in asked if (name := self._name(row))]
         missing: list[str] = []
         if self._auto_create and request["allow_auto_topic_creation"]:
             missing = [name for name in names if self._is_new(name)]
-        answer = partial(self._answer, request, asked)
+        told = partial(self._told, request, asked)
         if missing:
-            self._create(missing, context, lambda refused: answer(refused, reply))
+            self._create(missing, context, lambda refused: reply(told(refused)))
         else:
             deadline_ms = self._clock.mono_ms() + LEADER_WAIT_MS
             names = names[:WAITED_MAX]
-            self._wait(names, deadline_ms, context, lambda: answer({}, reply))
+            self._wait(names, deadline_ms, context, lambda: reply(told({})))
+
+    def _all(self, request: Fields, context: Context, reply: Reply) -> None:
+        """Describe every topic; wait a moment where partitions of theirs have no leader."""
+        told = self._told(request, self._every(), {})
+        unled = [row["name"] for row in told["topics"] if not _is_led(row)][:WAITED_MAX]
+        if unled:
+            deadline_ms = self._clock.mono_ms() + LEADER_WAIT_MS
+            self._wait(
+                unled, deadline_ms, context, lambda: reply(self._told(request, self._every(), {}))
+            )
+        else:
+            reply(told)
+
+    def _every(self) -> list[Fields]:
+        return [{"name": name, "topic_id": ZERO_UUID} for name in self._calls.topic_names()]
 
     def _name(self, asked: Fields) -> str | None:
         if asked["topic_id"] != ZERO_UUID:
@@ -134,22 +148,19 @@ class MetadataApi:
 
     # -- answering
 
-    def _answer(
-        self, request: Fields, asked: list[Fields], refused: dict[str, int], reply: Reply
-    ) -> None:
+    def _told(self, request: Fields, asked: list[Fields], refused: dict[str, int]) -> Fields:
         view = self._calls.nodes_view()
         live = live_ids(view.nodes)
         on_topic = may(ON_TOPIC, request["include_topic_authorized_operations"])
-        on_cluster = may(ON_CLUSTER, request["include_cluster_authorized_operations"])
-        reply(
-            {
-                "brokers": broker_rows(view.nodes),  # silent ones too, see above
-                "cluster_id": view.cluster,
-                "controller_id": view.catalog_leader if view.catalog_leader in live else -1,
-                "topics": [self._topic(row, refused, live, on_topic) for row in asked],
-                "cluster_authorized_operations": on_cluster,
-            }
-        )
+        return {
+            "brokers": broker_rows(view.nodes),  # silent ones too, see above
+            "cluster_id": view.cluster,
+            "controller_id": view.catalog_leader if view.catalog_leader in live else -1,
+            "topics": [self._topic(row, refused, live, on_topic) for row in asked],
+            "cluster_authorized_operations": may(
+                ON_CLUSTER, request["include_cluster_authorized_operations"]
+            ),
+        }
 
     def _topic(
         self, asked: Fields, refused: dict[str, int], live: set[int], operations: int
@@ -209,6 +220,10 @@ def live_ids(nodes: Iterable[NodeRow]) -> set[int]:
 def broker_rows(nodes: Iterable[NodeRow]) -> list[Fields]:
     """Describe nodes: where their Kafka ports are. Those that have not told are left out."""
     return [_broker_row(row) for row in nodes if row.kafka]
+
+
+def _is_led(topic: Fields) -> bool:
+    return all(row["error_code"] == NONE for row in topic.get("partitions", ()))
 
 
 def _broker_row(row: NodeRow) -> Fields:

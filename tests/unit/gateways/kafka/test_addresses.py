@@ -109,3 +109,39 @@ def test_who_makes_a_topic_by_asking_is_told_who_leads_it_once_that_is_known() -
             leader, _ = lead(sim, topic)
             assert sim.name_of(first["leader_id"]) == leader
             assert all(part["leader_epoch"] > 0 for part in row["partitions"])
+
+
+def test_who_asks_for_all_topics_is_told_who_leads_a_new_one() -> None:
+    with cluster(nodes=3, seed=1) as sim:
+        sim.advance("5s")
+        for name in sim.nodes:
+            here = node(sim, name)
+            topic = f"new-at-{name}"
+            here.command("topic.create", {"name": topic}, 5_000, lambda _: None)
+            sim.run_until(lambda here=here, topic=topic: topic in here.topic_names())
+            found = here.find_topic(topic)
+            assert found is not None
+            assert not all(part.leader for part in found.partitions), "the test came too late"
+            api = MetadataApi(here.clock, here, auto_create=False)
+            asked = {"topics": None, "allow_auto_topic_creation": False}
+            rows = {row["name"]: row for row in ask(sim, api.metadata, asked, 12)["topics"]}
+            assert [part["error_code"] for part in rows[topic]["partitions"]] == [NONE] * len(
+                found.partitions
+            )
+
+
+def test_all_topics_are_told_of_in_time_though_nobody_leads_one() -> None:
+    with cluster(nodes=3, seed=1) as sim:
+        sim.advance("5s")
+        sim.create_topic("orders")
+        first, *others = sim.nodes
+        for name in others:
+            sim.kill(name)
+        sim.advance("20s")
+        here = node(sim, first)
+        api = MetadataApi(here.clock, here, auto_create=False)
+        asked = {"topics": None, "allow_auto_topic_creation": False}
+        before_ms = sim.now_ms
+        (row,) = ask(sim, api.metadata, asked, 12)["topics"]
+        assert sim.now_ms - before_ms < 1_000
+        assert {part["error_code"] for part in row["partitions"]} == {LEADER_NOT_AVAILABLE}
