@@ -268,11 +268,31 @@ def test_repeats_of_a_producer_are_stored_once(one: Rig, wire: Wire, make_topic:
     assert send(0, "a", "b") == (0, 0), "the first offset again"
     assert send(2, "c") == (0, 2)
     assert send(5, "gap") == (19, -1), "the missing one may be on its way: again"
-    again = {"transactional_id": None, "producer_id": producer, "producer_epoch": epoch}
-    raised = wire.ask(schema.INIT_PRODUCER_ID, 4, again)
-    assert (raised["producer_id"], raised["producer_epoch"]) == (producer, epoch + 1)
-    assert send(0, "d", of=epoch + 1) == (0, 3)
+    assert send(0, "d", of=epoch + 1) == (0, 3), "clients of Java raise their epoch themselves"
     assert send(3, "late") == (47, -1)
     assert values(wire.fetch(11, topic, 0)["records"]) == ["a", "b", "c", "d"]
     refused = wire.ask(schema.INIT_PRODUCER_ID, 4, {"transactional_id": "tx"})
     assert refused["error_code"] == 42
+
+
+@pytest.mark.parametrize("named", [(-1, -1), (0, 0), (1, 5)])
+def test_no_two_producers_get_the_same_id(
+    one: Rig, wire: Wire, make_topic: MakeTopic, named: tuple[int, int]
+) -> None:
+    topic, asked = make_topic(one), {"transactional_id": None}
+    asked |= {"producer_id": named[0], "producer_epoch": named[1]}
+    ids: list[int] = []
+    for text in ("first", "second"):
+        answer = wire.ask(schema.INIT_PRODUCER_ID, 4, asked)
+        assert (answer["error_code"], answer["producer_epoch"]) == (0, 0)
+        ids.append(answer["producer_id"])
+        row = wire.produce(9, topic, batch(text, producer=ids[-1], epoch=0, sequence=0))
+        assert row["error_code"] == 0
+    assert ids[0] != ids[1]
+    assert values(wire.fetch(11, topic, 0)["records"]) == ["first", "second"]
+
+
+def test_an_id_without_an_epoch_is_refused(wire: Wire) -> None:
+    for named in ({"producer_id": 7}, {"producer_epoch": 7}):
+        asked = {"transactional_id": None, **named}
+        assert wire.ask(schema.INIT_PRODUCER_ID, 4, asked)["error_code"] == 42

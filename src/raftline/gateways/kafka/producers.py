@@ -1,4 +1,10 @@
-"""InitProducerId: an id for a producer whose batches are numbered, so that repeats are known."""
+"""InitProducerId: an id for a producer whose batches are numbered, so that repeats are known.
+
+Invariants
+    I1  No two answers have the same id. What a client names as its id and epoch is not looked at:
+        some name 0 and 0 before they have any, and two producers under one id would have the
+        messages of the second taken for repeats of the first's, acknowledged and not stored.
+"""
 
 from typing import Any
 
@@ -9,11 +15,11 @@ from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.model.errors import RaftlineError
 
 TIMEOUT_MS = 10_000
-EPOCH_LAST = 0x7FFE  # then a new id is given
+NONE_YET = -1  # an id, or an epoch, that the client does not have
 
 
 class ProducerApi:
-    """Gives ids to producers. A producer that has one and failed goes on with the next epoch."""
+    """Gives ids to producers, also to those that have one and begin anew (I1)."""
 
     __slots__ = ("_calls",)
 
@@ -25,13 +31,10 @@ class ProducerApi:
         table.add(schema.INIT_PRODUCER_ID, 0, 5, self.init)
 
     def init(self, request: dict[str, Any], version: int, context: Context, reply: Reply) -> None:
-        """Give an id, or raise the epoch of the one that the producer has."""
-        if request["transactional_id"] is not None:  # transactions are not served
+        """Give an id that nobody has."""
+        is_half = (request["producer_id"] == NONE_YET) != (request["producer_epoch"] == NONE_YET)
+        if request["transactional_id"] is not None or is_half:  # transactions are not served
             reply({"error_code": INVALID_REQUEST, "producer_id": -1, "producer_epoch": -1})
-            return
-        known, epoch = request["producer_id"], request["producer_epoch"]
-        if known >= 0 and 0 <= epoch < EPOCH_LAST:
-            reply({"producer_id": known, "producer_epoch": epoch + 1})
             return
 
         def given(answer: dict[str, object] | RaftlineError) -> None:
