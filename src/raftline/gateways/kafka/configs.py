@@ -76,7 +76,7 @@ class ConfigsApi:
             text = "only topics (2) and nodes (4) have configs"
             return {**row, "error_code": INVALID_REQUEST, "error_message": text}
         keys: list[str] | None = asked["keys"]
-        if keys is not None:
+        if keys:  # none and an empty list are both a wish for all
             configs = [config for config in configs if config["name"] in keys]
         for config in configs:
             config["synonyms"] = _synonyms(config) if request["include_synonyms"] else []

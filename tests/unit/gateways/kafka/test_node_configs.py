@@ -10,10 +10,12 @@ from tests.unit.gateways.kafka.test_addresses import ask
 from tests.unit.node.whole import node
 
 
-def described(sim: SimCluster, name: str, kafka: str = "127.0.0.1:9092") -> dict[str, Any]:
+def described(
+    sim: SimCluster, name: str, kafka: str = "127.0.0.1:9092", keys: list[str] | None = None
+) -> dict[str, Any]:
     first = node(sim, next(iter(sim.nodes)))
     api = ConfigsApi(first, Settings(listen=ListenSettings(kafka=kafka)))
-    resource = {"resource_type": NODE, "resource_name": name, "keys": None}
+    resource = {"resource_type": NODE, "resource_name": name, "keys": keys}
     asked = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
     (told,) = ask(sim, api.describe, asked, 4)["results"]
     return told
@@ -53,3 +55,12 @@ def test_configs_of_what_has_none_are_an_invalid_request() -> None:
                 (told,) = ask(sim, call, asked, 0)["responses"]
                 assert told["error_code"] == code
                 assert "only configs of topics can be changed" in told["error_message"]
+
+
+def test_who_names_no_configs_is_told_all_of_them() -> None:
+    with cluster(nodes=1, seed=1) as sim:
+        name = str(node(sim, next(iter(sim.nodes))).nodes_view().node)
+        every = described(sim, name)["configs"]
+        assert described(sim, name, keys=[])["configs"] == every
+        (one,) = described(sim, name, keys=["node.id", "none"])["configs"]
+        assert one["name"] == "node.id"
