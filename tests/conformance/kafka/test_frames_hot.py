@@ -10,6 +10,7 @@ from crc32c import crc32c
 
 from raftline.chaos.rig import Rig
 from raftline.gateways.kafka import schema
+from raftline.gateways.kafka.schema_admin import DELETE_RECORDS
 from raftline.model.records import open_batches, seal_batch
 from tests.conformance.kafka.conftest import MakeTopic
 from tests.conformance.kafka.wire import Wire, fetch, produce
@@ -115,6 +116,28 @@ def test_requests_in_flight_are_answered_in_order(
     replies = [wire.reply(api, version, number) for api, version, number in numbers]
     rows = [r["topics"][0]["partitions"][0] for r in replies if "brokers" not in r]
     assert [row["base_offset"] for row in rows] == list(range(40))
+
+
+def test_a_request_sees_what_those_before_it_changed(
+    one: Rig, wire: Wire, make_topic: MakeTopic
+) -> None:
+    """As Kafka promises for one connection, also to clients that wait for nothing."""
+    topic = make_topic(one)
+    latest = {"name": topic, "partitions": [{"partition": 0, "timestamp": -1}]}
+    earliest = {"name": topic, "partitions": [{"partition": 0, "timestamp": -2}]}
+    for turn in range(1, 6):
+        trim = {"name": topic, "partitions": [{"partition": 0, "offset": turn}]}
+        asked = [
+            (schema.PRODUCE, 9, produce(topic, {0: batch(str(turn))})),
+            (schema.LIST_OFFSETS, 7, {"replica_id": -1, "topics": [latest]}),
+            (DELETE_RECORDS, 2, {"topics": [trim], "timeout_ms": 10_000}),
+            (schema.LIST_OFFSETS, 7, {"replica_id": -1, "topics": [earliest]}),
+        ]
+        sent = [(api, version, wire.send(api, version, body)) for api, version, body in asked]
+        rows = [wire.reply(*one_sent)["topics"][0]["partitions"][0] for one_sent in sent]
+        assert [row["error_code"] for row in rows] == [0, 0, 0, 0]
+        assert rows[1]["offset"] == turn, "the end is behind what was stored"
+        assert rows[3]["offset"] == rows[2]["low_watermark"] == turn
 
 
 def test_bytes_in_flight_are_never_mixed_up(one: Rig, make_topic: MakeTopic) -> None:

@@ -8,6 +8,10 @@ State and the invariants I1-I5 are those of stream_connection.py; here they are
         protocol has no way to say more (I3).
     N4  An exchange is answered once; an answer after the client left is dropped (I4).
     N5  A buffer is lent (``lend``) to one borrower at most (I5).
+    N6  A request sees what the ones before it changed: behind a change that has no answer yet only
+        requests of the same API begin (which keep their order themselves), all others stay unread.
+        Kafka promises it for one connection, and clients send without waiting. What may wait for
+        others (JoinGroup, SyncGroup, Fetch) holds nobody up.
 
 Costs
     A large frame is read in place, into a pooled buffer of its own, and lent to who keeps its
@@ -20,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from raftline.gateways.kafka import schema, schema_admin, schema_groups
 from raftline.gateways.kafka.codec import Malformed, decoder, encoder, get_uvarint
 from raftline.gateways.kafka.dispatch import Handler
 from raftline.gateways.stream_connection import StreamConnection
@@ -34,6 +39,23 @@ LARGE_BYTES = 32 << 10  # a frame from this size on is read alone into its buffe
 HEAD = struct.Struct(">hhih")  # key, version, correlation id, length of the client's id
 LENGTH = struct.Struct(">i")
 REPLY = struct.Struct(">ii")  # length, correlation id
+KEY = struct.Struct(">h")
+CHANGES = frozenset(
+    api.key
+    for api in (
+        schema.PRODUCE,
+        schema_admin.CREATE_TOPICS,
+        schema_admin.DELETE_TOPICS,
+        schema_admin.CREATE_PARTITIONS,
+        schema_admin.DELETE_RECORDS,
+        schema_admin.ALTER_CONFIGS,
+        schema_admin.INCREMENTAL_ALTER_CONFIGS,
+        schema_groups.LEAVE_GROUP,
+        schema_groups.OFFSET_COMMIT,
+        schema_groups.OFFSET_DELETE,
+        schema_groups.DELETE_GROUPS,
+    )
+)  # N6
 
 
 class Exchange:
@@ -208,6 +230,9 @@ class KafkaConnection(StreamConnection[Exchange, "KafkaServer"]):
                     self._need = stop - start
                     break
                 self._need = 0
+                if self.exchanges and not self._is_next(buffer, start + LENGTH.size):
+                    self._pause()
+                    break
                 self._serve(buffer, view, start + LENGTH.size, stop)
                 start = stop
                 if self._ended:
@@ -221,6 +246,17 @@ class KafkaConnection(StreamConnection[Exchange, "KafkaServer"]):
         finally:
             self._walking = False
         return start
+
+    def _is_next(self, buffer: bytearray, start: int) -> bool:
+        """Say whether the request at ``start`` may begin while others are in work. N6."""
+        (key,) = KEY.unpack_from(buffer, start)
+        exchanges = self.exchanges
+        if exchanges[-1].handler.api.key == key:  # as the one before it might
+            return True
+        return all(
+            exchange.reply is not None or exchange.handler.api.key not in CHANGES
+            for exchange in exchanges
+        )
 
     def _serve(self, buffer: bytearray, view: memoryview, start: int, stop: int) -> None:
         key, version, correlation, name = HEAD.unpack_from(buffer, start)

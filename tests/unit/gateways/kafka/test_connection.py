@@ -10,9 +10,10 @@ import uvloop
 
 from raftline.gateways.kafka.codec import decoder
 from raftline.gateways.kafka.connection import Exchange, KafkaConnection
-from raftline.gateways.kafka.dispatch import Handler, Table
+from raftline.gateways.kafka.dispatch import Call, Context, Handler, Reply, Table
 from raftline.gateways.kafka.metadata import MetadataApi
-from raftline.gateways.kafka.schema import API_VERSIONS, METADATA
+from raftline.gateways.kafka.schema import API_VERSIONS, METADATA, Api
+from raftline.gateways.kafka.schema_groups import DELETE_GROUPS, HEARTBEAT, LIST_GROUPS
 from raftline.gateways.kafka.server import KafkaServer
 from raftline.node.clock import LoopClock
 from raftline.telemetry.counters import GatewayCounts
@@ -22,7 +23,10 @@ Scenario = Callable[[KafkaServer, tuple[str, int]], Awaitable[None]]
 
 
 def run(
-    scenario: Scenario, raw: dict[int, Any] | None = None, **bounds: int
+    scenario: Scenario,
+    raw: dict[int, Any] | None = None,
+    calls: dict[Api, Call] | None = None,
+    **bounds: int,
 ) -> list[tuple[str, dict[str, Any]]]:
     """Run a scenario with a server that knows ApiVersions; return what was logged."""
     logged: list[tuple[str, dict[str, Any]]] = []
@@ -35,6 +39,8 @@ def run(
         table = Table()
         api = MetadataApi(LoopClock(loop), None, auto_create=False)  # type: ignore[arg-type]
         api.add_to(table)
+        for more, call in (calls or {}).items():
+            table.add(more, 0, 9, call)
         limits = {"connections_max": 3, "frame_bytes_max": 1 << 20, "inflight_bytes_max": 1 << 16}
         server = KafkaServer(loop, table, raw or {}, log, GatewayCounts(), **{**limits, **bounds})
         listener = bind_free()
@@ -103,6 +109,49 @@ def test_many_frames_at_once_are_answered_in_order_within_the_bound() -> None:
         writer.close()
 
     assert run(scenario) == []
+
+
+def test_a_request_begins_once_the_changes_before_it_are_answered() -> None:
+    """N6: those of one API begin together, and what only waits holds nobody up."""
+    begun: list[str] = []
+    waiting: dict[str, list[Reply]] = {}
+
+    def call_of(name: str) -> Call:
+        def call(_request: dict[str, Any], _version: int, _context: Context, reply: Reply) -> None:
+            begun.append(name)
+            waiting.setdefault(name, []).append(reply)
+
+        return call
+
+    def bare(api: Api, number: int, body: bytes) -> bytes:
+        head = struct.pack(">hhih", api.key, 0, number, 0)
+        return struct.pack(">i", len(head + body)) + head + body
+
+    async def scenario(_server: KafkaServer, address: tuple[str, int]) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        beat, delete, ask = bytes(8), bytes(4), b""
+        writer.write(bare(HEARTBEAT, 1, beat) + bare(DELETE_GROUPS, 2, delete))
+        writer.write(bare(DELETE_GROUPS, 3, delete) + bare(LIST_GROUPS, 4, ask) + request(5))
+        await until(lambda: len(begun) >= 3)
+        waiting["delete"][1]({})
+        await asyncio.sleep(0.02)
+        assert begun == ["beat", "delete", "delete"], "one change is not answered"
+        waiting["delete"][0]({})
+        await until(lambda: len(begun) == 4)
+        waiting["list"][0]({})
+        waiting["beat"][0]({})
+        for number in range(1, 6):
+            (length,) = struct.unpack(">i", await reader.readexactly(4))
+            assert struct.unpack_from(">i", await reader.readexactly(length)) == (number,)
+        writer.close()
+
+    calls = {
+        HEARTBEAT: call_of("beat"),
+        DELETE_GROUPS: call_of("delete"),
+        LIST_GROUPS: call_of("list"),
+    }
+    assert run(scenario, calls=calls) == []
+    assert begun == ["beat", "delete", "delete", "list"]
 
 
 @pytest.mark.parametrize("later", [False, True])
