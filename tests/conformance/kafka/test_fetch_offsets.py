@@ -90,6 +90,22 @@ def test_trimmed_messages_are_out_of_range(one: Rig, wire: Wire, make_topic: Mak
     assert (row["log_start_offset"], len(open_batches(row["records"]))) == (4, 2)
 
 
+def test_a_term_of_which_nothing_is_kept_ends_where_the_log_starts(
+    one: Rig, wire: Wire, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(one)
+    old = 0  # before the first leader's
+    assert end_of_epoch(wire, topic, old) == (0, old, 0)
+    for n in range(6):
+        wire.produce(9, topic, seal_batch([(None, b"%d" % n, (), FIRST_MS + n)]))
+    for offset in (4, 6):
+        with one.client() as client:
+            client._caller.call("POST", f"/v1/topics/{topic}/partitions/0/trim", {"offset": offset})
+        assert end_of_epoch(wire, topic, old) == (0, old, offset)
+    for none in (-1, 10_000):
+        assert end_of_epoch(wire, topic, none) == (0, -1, -1)
+
+
 def test_metadata_in_every_version(three: Rig, make_topic: MakeTopic) -> None:
     topic = make_topic(three, partitions=3)
     numbers = {three.number(name): three.node(name).kafka for name in three.names}
@@ -174,7 +190,7 @@ def test_terms_end_where_the_next_begin(three: Rig, make_topic: MakeTopic) -> No
         newest = _term(three, topic)
         assert end_of_epoch(wire, topic, newest) == (0, newest, 60)
         assert end_of_epoch(wire, topic, newest + 1) == (0, -1, -1)
-        assert end_of_epoch(wire, topic, min(ends) - 1) == (0, -1, -1)
+        assert end_of_epoch(wire, topic, min(ends) - 1) == (0, min(ends) - 1, 0)
     rows = librdkafka_read(kafka_of(three), topic, 1, 60)
     assert [offset for _, offset, _, _ in sorted(rows)] == list(range(60))
 

@@ -107,7 +107,7 @@ class OffsetApi:
         def confirmed(error: RaftlineError | None) -> None:
             if error is not None:
                 put({"error_code": partition_code(error)})
-            elif epoch >= led.term:
+            elif epoch >= led.term or epoch < 0:
                 known = epoch == led.term
                 put(
                     {
@@ -195,7 +195,12 @@ class _Newest:
 
 
 class _EndOfTerm:
-    """Finds the first offset of a later term, by halves: terms never fall along the log."""
+    """Finds the first offset of a later term, by halves: terms never fall along the log.
+
+    A term older than all that is kept ends where the log starts: a reader that had read everything
+    before it was removed goes on there. Were it told that nothing is known of the term, it would
+    take its place for lost, and skip what came since.
+    """
 
     def __init__(self, led: LedPartition, term: int, context: Context, put: Put) -> None:
         self._led = led
@@ -208,9 +213,8 @@ class _EndOfTerm:
     def step(self) -> None:
         """Look at the batch in the middle."""
         if self._low >= self._high:
-            self._put(
-                {"leader_epoch": self._known, "end_offset": self._low} if self._known >= 0 else {}
-            )
+            known = self._known if self._known >= 0 else self._term
+            self._put({"leader_epoch": known, "end_offset": self._low})
             return
         middle = (self._low + self._high) // 2
         self._led.read(middle, 1, self._context.guarded(self._read))
