@@ -34,6 +34,7 @@ ABOUT_TOPICS = (
     schema_admin.ALTER_CONFIGS,
     schema_admin.INCREMENTAL_ALTER_CONFIGS,
     schema_groups.OFFSET_COMMIT,
+    schema_groups.OFFSET_DELETE,
 )
 
 Fields = dict[str, Any]

@@ -11,6 +11,7 @@ from raftline.gateways.kafka.errors import (
     INVALID_REQUEST,
     NONE,
     UNKNOWN_TOPIC_OR_PARTITION,
+    missing_code,
     partition_code,
 )
 from raftline.gateways.kafka.ports import KafkaCalls
@@ -165,26 +166,33 @@ class CursorsApi:
     # -- delete
 
     def delete(self, request: Fields, version: int, context: Context, reply: Reply) -> None:
-        """Forget cursors of partitions that no member reads."""
+        """Forget cursors of partitions that no member reads; topics that are none are named."""
         topics: list[Fields] = [
             {"name": row["name"], "partitions": [p["partition"] for p in row["partitions"]]}
             for row in request["topics"]
         ]
+        codes = self._unknown(topics)
 
         def deleted(result: object) -> None:
             if isinstance(result, RaftlineError):
                 reply({"error_code": ge.admin_code(result)})
                 return
             assert isinstance(result, CursorsCommitted), result
-            codes = {
-                (topic, partition): ge.GROUP_SUBSCRIBED_TO_TOPIC
-                for topic, partitions in result.refused.items()
-                for partition in partitions
-            }
+            for topic, partitions in result.refused.items():
+                codes.update({(topic, p): ge.GROUP_SUBSCRIBED_TO_TOPIC for p in partitions})
             reply({"topics": _rows(request["topics"], codes, NONE)})
 
         wish = DropCursors(request["group"], _places(topics))
         self._calls.group_here(wish, TIMEOUT_MS_DEFAULT, context.guarded(deleted))
+
+    def _unknown(self, topics: list[Fields]) -> Codes:
+        """Return the partitions of topics that are none, or that we do not know yet."""
+        return {
+            (row["name"], partition): missing_code(self._calls.unknown(row["name"]))
+            for row in topics
+            if self._calls.find_topic(row["name"]) is None
+            for partition in row["partitions"]
+        }
 
 
 def _is_name(group: str) -> bool:
