@@ -172,12 +172,22 @@ def test_cursors_are_dropped_unless_members_read_them(one: Rig, make_topic: Make
         assert [row["error_code"] for row in committed["topics"][0]["partitions"]] == [0, 0]
         asked = {
             "group": group,
-            "topics": [{"name": topic, "partitions": [{"partition": 1}]}],
+            "topics": [
+                {"name": topic, "partitions": [{"partition": 1}]},
+                {"name": "nobody", "partitions": [{"partition": 0}]},
+            ],
         }
-        assert wire.ask(schema.OFFSET_DELETE, 0, asked)["error_code"] == 0
+        dropped = wire.ask(schema.OFFSET_DELETE, 0, asked)
+        assert dropped["error_code"] == 0
+        codes = {row["name"]: row["partitions"][0]["error_code"] for row in dropped["topics"]}
+        assert codes == {topic: 0, "nobody": 3}
         answer = wire.ask(schema.OFFSET_FETCH, 7, {"group": group, "topics": None})
         found = answer["topics"][0]["partitions"]
         assert [(row["partition"], row["offset"]) for row in found] == [(0, 3)]
+        (shown,) = wire.ask(schema.DESCRIBE_GROUPS, 5, {"groups": [group]})["groups"]
+        listed = wire.ask(schema.LIST_GROUPS, 4, {})["groups"]
+        (row,) = [row for row in listed if row["group"] == group]
+        assert shown["protocol_type"] == row["protocol_type"] == ""  # nobody ever joined it
         never = group_name()
         coordinator(one, never)
         assert wire.ask(schema.OFFSET_DELETE, 0, {**asked, "group": never})["error_code"] == 69

@@ -161,7 +161,7 @@ def _classic(view: ClassicView) -> Fields:
 def _stream(view: GroupView) -> Fields:
     return {
         "state": _STATES[view.state],
-        "protocol_type": CONSUMER,
+        "protocol_type": CONSUMER if view.members else "",
         "protocol": view.assignor if view.members else "",
         "members": [
             {
