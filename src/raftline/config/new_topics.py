@@ -7,6 +7,15 @@ from raftline.model.settings import SETTINGS
 
 ALWAYS = ("retention_ms", "retention_bytes")  # written down in every topic
 
+ONE_PARTITION = ("tasks",)
+
+
+def new_topic_partitions(settings: Settings, name: str) -> int:
+    """Return how many partitions a topic has for which nobody says so."""
+    if name in ONE_PARTITION or name.startswith("__"):
+        return 1
+    return settings.topics.partitions
+
 
 def new_topic_settings(settings: Settings) -> dict[str, Any]:
     """Return the settings of a topic that names none: what differs from the built-in defaults."""

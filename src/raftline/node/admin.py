@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from raftline.config.new_topics import new_topic_settings
+from raftline.config.new_topics import new_topic_partitions, new_topic_settings
 from raftline.machines.catalog.commands import (
     AddPartitions,
     AllocateProducers,
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 Arguments = dict[str, object]
 Done = Callable[[dict[str, object] | RaftlineError], None]
 PRODUCER_BLOCK = 1000
-ONE_PARTITION = ("tasks",)
 # Known to all when they are answered.
 EVERYWHERE = ("topic.create", "topic.set", "topic.grow", "topic.delete")
 
@@ -316,19 +315,17 @@ class Admin:
                 )
 
     def _create_topic(self, host: CatalogHost, arguments: Arguments, at_ms: int) -> CreateTopic:
-        defaults = self._node.settings.topics
+        defaults = self._node.settings
         name = _text(arguments, "name")
-        partitions = arguments.get("partitions") or (
-            1 if name in ONE_PARTITION or name.startswith("__") else defaults.partitions
-        )
+        partitions = arguments.get("partitions") or new_topic_partitions(defaults, name)
         # A default is no order: it yields where there are fewer nodes.
         factor = arguments.get("replication_factor") or min(
-            defaults.replication_factor, len(host.machine.members())
+            defaults.topics.replication_factor, len(host.machine.members())
         )
         if not isinstance(partitions, int) or not isinstance(factor, int):
             raise InvalidArgument("partitions and replication_factor are whole numbers")
         settings = check_settings(_mapping(arguments, "settings"))
-        settings = {**new_topic_settings(self._node.settings), **settings}
+        settings = {**new_topic_settings(defaults), **settings}
         return CreateTopic(name, _text(arguments, "uuid"), partitions, factor, settings, at_ms)
 
     def _lead_shard(

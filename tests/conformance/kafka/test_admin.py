@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 )
 
 from raftline.chaos.rig import Rig
-from raftline.gateways.kafka.schema_admin import DESCRIBE_CONFIGS
+from raftline.gateways.kafka.schema_admin import CREATE_TOPICS, DESCRIBE_CONFIGS
 from tests.conformance.kafka.conftest import MakeTopic, kafka_of
 from tests.conformance.kafka.members import Member, fill, group_name, turn
 from tests.conformance.kafka.wire import Wire
@@ -107,6 +107,27 @@ def test_what_cannot_be_created_is_refused_with_a_reason(admin: AdminClient) -> 
     assert not [t for t in admin.list_topics(timeout=WAIT_S).topics if t.startswith("x")]
     create(admin, NewTopic("defaults", -1, -1, config={"segment.ms": "1000"}))
     assert len(admin.list_topics("defaults", timeout=WAIT_S).topics["defaults"].partitions) == 6
+
+
+def test_who_only_asks_is_told_what_a_topic_would_be(three: Rig) -> None:
+    name = group_name()
+    given = [{"name": "retention.ms", "value": "86400000"}]
+    none = {"assignments": [], "configs": []}
+    topics = [
+        {"name": name, "num_partitions": -1, "replication_factor": -1, **none},
+        {**none, "name": "few", "num_partitions": 2, "replication_factor": 1, "configs": given},
+        {"name": "no/name", "num_partitions": 1, "replication_factor": 1, **none},
+    ]
+    asked = {"topics": topics, "timeout_ms": 1_000, "validate_only": True}
+    with Wire(three.node("node-1").kafka) as wire:
+        dry = wire.ask(CREATE_TOPICS, 7, asked)["topics"]
+        sizes = [(row["num_partitions"], row["replication_factor"]) for row in dry]
+        assert sizes == [(6, 3), (2, 1), (-1, -1)]
+        kept = {row["name"]: row["value"] for row in dry[1]["configs"]}
+        assert kept["retention.ms"] == "86400000"
+        real = {**asked, "topics": topics[:1], "validate_only": False}
+        (made,) = wire.ask(CREATE_TOPICS, 7, real)["topics"]
+        assert {**made, "topic_id": dry[0]["topic_id"]} == dry[0]
 
 
 def test_replicas_may_be_assigned_where_the_cluster_has_no_choice(admin: AdminClient) -> None:

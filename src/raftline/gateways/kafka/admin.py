@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+from raftline.config.settings import Settings
 from raftline.gateways.fan import Call, Fan
 from raftline.gateways.kafka import schema_admin as schema
+from raftline.gateways.kafka.admin_drafts import draft, told_configs
 from raftline.gateways.kafka.codec import ZERO_UUID
-from raftline.gateways.kafka.configs import INVALID_CONFIG, topic_configs
+from raftline.gateways.kafka.configs import INVALID_CONFIG
 from raftline.gateways.kafka.configs_names import to_settings
 from raftline.gateways.kafka.dispatch import Context, Reply, Table
 from raftline.gateways.kafka.errors import (
@@ -45,11 +47,12 @@ Refusal = tuple[int, str]  # code, text
 class AdminApi:
     """Makes, grows, trims and deletes topics."""
 
-    __slots__ = ("_calls", "_clock")
+    __slots__ = ("_calls", "_clock", "_settings")
 
-    def __init__(self, clock: Clock, calls: KafkaCalls) -> None:
+    def __init__(self, clock: Clock, calls: KafkaCalls, settings: Settings) -> None:
         self._clock = clock
         self._calls = calls
+        self._settings = settings
 
     def add_to(self, table: Table) -> None:
         """Serve them."""
@@ -102,7 +105,8 @@ class AdminApi:
         if count != DEFAULT and not 0 < count <= PARTITIONS_PER_TOPIC_MAX:
             return _refuse(INVALID_PARTITIONS, f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX}")
         if is_dry:
-            return lambda take: take(None)
+            told = draft(arguments, self._settings, len(self._members()))
+            return lambda take: take(told)
 
         def ask(take: Callable[[Any], None]) -> None:
             def answered(answer: dict[str, object] | RaftlineError) -> None:
@@ -152,19 +156,21 @@ class AdminApi:
             arguments["replication_factor"] = factor
         return arguments
 
-    def _created(self, row: Fields, refusal: Refusal | None) -> Fields:
+    def _created(self, row: Fields, answer: Refusal | Fields | None) -> Fields:
+        """Say what became of a topic; ``answer`` is a draft if it was only asked for."""
         topic = self._calls.find_topic(row["name"])
-        code, text = refusal or (NONE, None)
+        code, text = answer if isinstance(answer, tuple) else (NONE, None)
         told: Fields = {"name": row["name"], "error_code": code, "error_message": text}
-        if refusal is not None or topic is None:
+        if isinstance(answer, dict):
+            return {**told, **answer}
+        if answer is not None or topic is None:
             return told
-        configs = [{**config, "is_sensitive": False} for config in topic_configs(topic)]
         return {
             **told,
             "topic_id": bytes.fromhex(topic.uuid),
             "num_partitions": len(topic.partitions),
             "replication_factor": topic.replication_factor,
-            "configs": configs,
+            "configs": told_configs(topic),
         }
 
     def _await(

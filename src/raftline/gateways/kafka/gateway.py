@@ -54,7 +54,7 @@ class KafkaGateway:
         OffsetApi(clock, calls).add_to(table)
         MetadataApi(clock, calls, auto_create=settings.topics.auto_create).add_to(table)
         GroupsApi(calls).add_to(table)
-        AdminApi(clock, calls).add_to(table)
+        AdminApi(clock, calls, settings).add_to(table)
         ClusterApi(calls).add_to(table)
         ConfigsApi(calls, settings).add_to(table)
         CursorsApi(calls).add_to(table)
