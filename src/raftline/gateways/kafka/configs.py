@@ -241,4 +241,5 @@ def _altered(row: Fields, answer: object) -> Fields:
     code = INVALID_CONFIG if isinstance(answer, InvalidArgument) else code_of(answer)
     if row["resource_type"] not in (TOPIC, NODE):
         code = INVALID_REQUEST  # it has no configs at all
-    return {**told, "error_code": code, "error_message": f"{answer.message}: {answer.hint}"}
+    text = f"{answer.message}: {answer.hint}" if answer.hint else answer.message
+    return {**told, "error_code": code, "error_message": text}

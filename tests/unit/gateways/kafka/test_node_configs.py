@@ -3,7 +3,7 @@
 from typing import Any
 
 from raftline.config.settings import ListenSettings, Settings
-from raftline.gateways.kafka.configs import FROM_NODE, INVALID_CONFIG, NODE, SET, ConfigsApi
+from raftline.gateways.kafka.configs import FROM_NODE, INVALID_CONFIG, NODE, SET, TOPIC, ConfigsApi
 from raftline.gateways.kafka.errors import INVALID_REQUEST, NONE
 from raftline.testing import SimCluster, cluster
 from tests.unit.gateways.kafka.test_addresses import ask
@@ -64,3 +64,18 @@ def test_who_names_no_configs_is_told_all_of_them() -> None:
         assert described(sim, name, keys=[])["configs"] == every
         (one,) = described(sim, name, keys=["node.id", "none"])["configs"]
         assert one["name"] == "node.id"
+
+
+def test_a_refusal_without_a_hint_ends_with_its_reason() -> None:
+    with cluster(nodes=1, seed=1) as sim:
+        first = node(sim, next(iter(sim.nodes)))
+        made: list[object] = []
+        first.command("topic.create", {"name": "t"}, 1_000, made.append)
+        sim.run_until(lambda: bool(made))
+        config = {"name": "cleanup.policy", "operation": 2, "value": "compact"}
+        resource = {"resource_type": TOPIC, "resource_name": "t", "configs": [config]}
+        api = ConfigsApi(first, Settings())
+        asked = {"resources": [resource], "validate_only": False}
+        (told,) = ask(sim, api.alter_some, asked, 1)["responses"]
+        assert told["error_code"] == INVALID_CONFIG
+        assert told["error_message"].endswith("yet")
