@@ -102,6 +102,16 @@ def test_an_unknown_version_of_api_versions_is_told_the_known_ones(address: str)
         assert wire.ask(schema.API_VERSIONS, 3, {})["error_code"] == 0, "and it goes on"
 
 
+def test_produce_is_told_from_its_first_version_and_served_from_3(address: str) -> None:
+    """Older librdkafka compresses only for who knows Produce 0; it asks for the newest it knows."""
+    with Wire(address) as wire:
+        rows = {row["api_key"]: row for row in wire.ask(schema.API_VERSIONS, 3, {})["api_keys"]}
+        assert (rows[0]["min_version"], rows[0]["max_version"]) == (0, 12)
+        assert rows[1]["min_version"] == 4, "or it would take us for one of before record batches"
+        wire.raw(frame(head(0, 2)))
+        assert wire.is_closed()
+
+
 def test_a_request_that_never_ends_is_dropped_with_its_client(
     one: Rig, address: str, make_topic: MakeTopic
 ) -> None:

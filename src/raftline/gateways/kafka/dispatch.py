@@ -51,6 +51,7 @@ class Handler(msgspec.Struct, frozen=True):
     min_version: int
     max_version: int
     call: Call | None  # None: the connection has a way of its own (Produce, Fetch)
+    told_from: int  # the first version that ApiVersions tells
 
 
 class Table:
@@ -61,14 +62,22 @@ class Table:
     def __init__(self) -> None:
         self.handlers: dict[int, Handler] = {}
 
-    def add(self, api: Api, min_version: int, max_version: int, call: Call | None) -> None:
-        """Serve an API in these versions."""
+    def add(
+        self,
+        api: Api,
+        min_version: int,
+        max_version: int,
+        call: Call | None,
+        told_from: int | None = None,
+    ) -> None:
+        """Serve an API in these versions; tell of it from ``told_from`` on, if that is another."""
         assert api.key not in self.handlers, api.name
-        self.handlers[api.key] = Handler(api, min_version, max_version, call)
+        told_from = min_version if told_from is None else told_from
+        self.handlers[api.key] = Handler(api, min_version, max_version, call, told_from)
 
     def versions(self) -> list[dict[str, Any]]:
         """Return what ApiVersions says."""
         return [
-            {"api_key": key, "min_version": row.min_version, "max_version": row.max_version}
+            {"api_key": key, "min_version": row.told_from, "max_version": row.max_version}
             for key, row in sorted(self.handlers.items())
         ]

@@ -49,6 +49,7 @@ from raftline.node.appends import AppendDone
 from raftline.node.led import LedPartition
 
 MIN_VERSION, MAX_VERSION = 3, 12
+TOLD_FROM = 0  # as Kafka 4 does: else librdkafka 2.3, for one, sends nothing compressed but zstd
 FLEXIBLE_FROM = schema.PRODUCE.flexible_from
 KEEP_BYTES_MIN = 4096  # a smaller batch is copied, a larger one is used where it was read
 MESSAGE_CHARS_MAX = 500
@@ -254,7 +255,7 @@ class ProduceApi:
 
     def add_to(self, table: Table, raw: dict[int, Raw]) -> None:
         """Serve it."""
-        table.add(schema.PRODUCE, MIN_VERSION, MAX_VERSION, None)
+        table.add(schema.PRODUCE, MIN_VERSION, MAX_VERSION, None, TOLD_FROM)
         raw[schema.PRODUCE.key] = self.run
 
     def refusal(self, topic: str, partition: int, error: RaftlineError) -> Row:
