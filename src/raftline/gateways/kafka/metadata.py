@@ -30,7 +30,13 @@ from raftline.gateways.kafka.errors import (
 from raftline.gateways.kafka.operations import ON_CLUSTER, ON_TOPIC, may
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.model.calls import NodeRow, PartitionRow, TopicRow
-from raftline.model.errors import InvalidTopic, RaftlineError, TopicExists
+from raftline.model.errors import (
+    InvalidTopic,
+    RaftlineError,
+    TimedOut,
+    TopicExists,
+    Unavailable,
+)
 from raftline.model.names import check_topic_name
 from raftline.node.ports import Clock
 
@@ -116,14 +122,18 @@ class MetadataApi:
     def _create(
         self, names: list[str], context: Context, then: Callable[[dict[str, int]], None]
     ) -> None:
-        """Create topics; ``then`` hears which were refused, with their codes."""
+        """Create topics; ``then`` hears which were refused, with their codes.
+
+        What may pass is told as "no leader yet": of a topic, clients try nothing else again.
+        """
         refused: dict[str, int] = {}
         left = set(names)
         deadline_ms = self._clock.mono_ms() + CREATE_WAIT_MS
 
         def created(name: str, answer: dict[str, object] | RaftlineError) -> None:
             if isinstance(answer, RaftlineError) and not isinstance(answer, TopicExists):
-                refused[name] = code_of(answer)
+                is_passing = isinstance(answer, Unavailable | TimedOut)
+                refused[name] = LEADER_NOT_AVAILABLE if is_passing else code_of(answer)
             left.discard(name)
             if not left:
                 self._wait(names, deadline_ms, context, lambda: then(refused))

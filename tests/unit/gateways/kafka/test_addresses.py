@@ -145,3 +145,17 @@ def test_all_topics_are_told_of_in_time_though_nobody_leads_one() -> None:
         (row,) = ask(sim, api.metadata, asked, 12)["topics"]
         assert sim.now_ms - before_ms < 1_000
         assert {part["error_code"] for part in row["partitions"]} == {LEADER_NOT_AVAILABLE}
+
+
+def test_who_makes_a_topic_while_nobody_can_is_told_to_ask_again() -> None:
+    with cluster(nodes=3, seed=1) as sim:
+        sim.advance("5s")
+        first, *others = sim.nodes
+        for name in others:
+            sim.kill(name)
+        here = node(sim, first)
+        api = MetadataApi(here.clock, here, auto_create=True)
+        asked = {"topics": [{"name": "orders", "topic_id": ZERO_UUID}]}
+        asked["allow_auto_topic_creation"] = True
+        (row,) = ask(sim, api.metadata, asked, 12)["topics"]
+        assert (row["name"], row["error_code"]) == ("orders", LEADER_NOT_AVAILABLE)
