@@ -39,7 +39,6 @@ LARGE_BYTES = 32 << 10  # a frame from this size on is read alone into its buffe
 HEAD = struct.Struct(">hhih")  # key, version, correlation id, length of the client's id
 LENGTH = struct.Struct(">i")
 REPLY = struct.Struct(">ii")  # length, correlation id
-KEY = struct.Struct(">h")
 CHANGES = frozenset(
     api.key
     for api in (
@@ -230,10 +229,9 @@ class KafkaConnection(StreamConnection[Exchange, "KafkaServer"]):
                     self._need = stop - start
                     break
                 self._need = 0
-                if self.exchanges and not self._is_next(buffer, start + LENGTH.size):
+                if not self._serve(buffer, view, start + LENGTH.size, stop):
                     self._pause()
                     break
-                self._serve(buffer, view, start + LENGTH.size, stop)
                 start = stop
                 if self._ended:
                     return end
@@ -247,30 +245,23 @@ class KafkaConnection(StreamConnection[Exchange, "KafkaServer"]):
             self._walking = False
         return start
 
-    def _is_next(self, buffer: bytearray, start: int) -> bool:
-        """Say whether the request at ``start`` may begin while others are in work. N6."""
-        (key,) = KEY.unpack_from(buffer, start)
-        exchanges = self.exchanges
-        if exchanges[-1].handler.api.key == key:  # as the one before it might
-            return True
-        return all(
-            exchange.reply is not None or exchange.handler.api.key not in CHANGES
-            for exchange in exchanges
-        )
-
-    def _serve(self, buffer: bytearray, view: memoryview, start: int, stop: int) -> None:
+    def _serve(self, buffer: bytearray, view: memoryview, start: int, stop: int) -> bool:
+        """Serve one request; False: it is not its turn yet. N6."""
         key, version, correlation, name = HEAD.unpack_from(buffer, start)
         handler = self.server.handlers.get(key)
         if handler is None or not handler.min_version <= version <= handler.max_version:
             self._unknown(key, version, correlation)
-            return
+            return True
+        exchanges = self.exchanges
+        if exchanges and exchanges[-1].handler is not handler and self._is_changing():
+            return False
         at = start + HEAD.size + max(0, name)
         if at > stop:
             raise Malformed(f"the client's id has {name} bytes, the frame ends before")
         raw = self.server.raw.get(key)
         if raw is not None:
             raw(self, handler, version, correlation, buffer, view, at, stop)
-            return
+            return True
         exchange = Exchange(self, handler, version, correlation, stop - start + EXCHANGE_BYTES)
         if name > 0:
             exchange.client_id = str(view[start + HEAD.size : at], "utf-8", "replace")
@@ -282,6 +273,14 @@ class KafkaConnection(StreamConnection[Exchange, "KafkaServer"]):
         decode = decoder(api.request, version, flexible=version >= api.flexible_from)
         assert handler.call is not None
         handler.call(decode(frame, at), version, exchange, exchange.send)
+        return True
+
+    def _is_changing(self) -> bool:
+        """Say whether a change is in work. N6."""
+        return any(
+            exchange.reply is None and exchange.handler.api.key in CHANGES
+            for exchange in self.exchanges
+        )
 
     def _unknown(self, key: int, version: int, correlation: int) -> None:
         """Answer a version of ApiVersions that we do not know, as all clients expect. N3."""
