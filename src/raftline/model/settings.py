@@ -78,6 +78,9 @@ SETTINGS: dict[str, Setting] = {
         choices=("off", "required"),
     ),
     "archive_dir": Setting("", "where the pipeline keeps this topic; empty: pipeline.archive_dir"),
+    "kafka_configs": Setting(
+        "", "what Kafka clients set that has no effect here, kept for them: name=value, by commas"
+    ),
     "lanes": Setting(5, "named priorities: 3 or 5", 1, 256),
     "priorities": Setting("aged", "how lanes are served", choices=("aged", "weighted", "strict")),
     "lease_ms": Setting(30_000, "time to settle a message", 1000, 12 * limits.HOUR_MS),

@@ -106,6 +106,7 @@ def test_what_cannot_be_created_is_refused_with_a_reason(admin: AdminClient) -> 
         assert (code, text in said) == (wanted, True), (topic, code, said)
     assert not [t for t in admin.list_topics(timeout=WAIT_S).topics if t.startswith("x")]
     create(admin, NewTopic("defaults", -1, -1, config={"segment.ms": "1000"}))
+    assert configs(admin, "defaults")["segment.ms"].value == "1000"  # kept, without effect
     assert len(admin.list_topics("defaults", timeout=WAIT_S).topics["defaults"].partitions) == 6
 
 

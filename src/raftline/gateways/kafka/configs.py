@@ -126,6 +126,7 @@ class ConfigsApi:
         """Set or take back single settings."""
 
         def wanted(row: Fields, topic: TopicRow) -> Change:
+            kept = names.read_kept(topic.settings[names.KEPT])
             given: dict[str, str | None] = {}
             unset: list[str] = []
             for config in row["configs"]:
@@ -135,9 +136,13 @@ class ConfigsApi:
                 elif operation == DELETE:
                     setting = names.setting_of(name)
                     unset += [setting] if setting else []
+                    kept.pop(name, None)
                 else:
                     _check_list(name, operation, config["value"] or "")
-            return names.to_settings(given, topic.replication_factor), unset
+            if names.KEPT in unset:
+                given = {**kept, **given}  # the others stay
+            settings = names.to_settings(given, topic.replication_factor, kept)
+            return settings, [name for name in unset if name not in settings]
 
         self._alter(request, wanted, context, reply)
 
@@ -174,7 +179,11 @@ def topic_configs(topic: TopicRow) -> list[Fields]:
     """Return a topic's settings: Kafka's names first, then ours that have none there."""
     rows: list[Fields] = []
     ours = {**{v: k for k, v in names.KNOWN.items()}}
+    for name, value in names.read_kept(topic.settings[names.KEPT]).items():
+        rows.append(_config(name, value, FROM_TOPIC, names.IDLE[name], names.IDLE_TEXT))
     for setting, value in topic.settings.items():
+        if setting == names.KEPT:
+            continue
         default = SETTINGS[setting].default
         source = BY_DEFAULT if value == default else FROM_TOPIC
         name, text = ours.get(setting, setting), SETTINGS[setting].help

@@ -2,9 +2,13 @@
 
 Three sorts of names are taken: those that mean a setting of ours (``KNOWN``); those whose promise
 always holds here in one way, and that may be set to nothing else (``FIXED``); and those that tune
-files or threads we do not have (``IDLE``: taken, without effect). Our own names are taken as they
-are, so that a Kafka client can write ``headers=true``. Everything else is refused by name.
+files or threads we do not have (``IDLE``: without effect, but kept in a setting, so that a client
+which compares what it wrote with what it reads finds it). Our own names are taken as they are, so
+that a Kafka client can write ``headers=true``. Everything else is refused by name.
 """
+
+import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -12,7 +16,7 @@ from raftline.model.errors import InvalidArgument
 from raftline.model.limits import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 from raftline.model.settings import FOREVER, SETTINGS, Value, check_settings
 
-BOOLEAN, STRING, INT, LONG, LIST = 1, 2, 3, 5, 7  # types as DescribeConfigs tells them
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7  # types as DescribeConfigs tells them
 
 KNOWN = {
     "retention.ms": "retention_ms",
@@ -38,21 +42,29 @@ FIXED = {
     "remote.storage.enable": Fixed("false", "archives are made by the pipeline", BOOLEAN),
 }
 
-IDLE = (
-    "delete.retention.ms",
-    "file.delete.delay.ms",
-    "flush.messages",
-    "flush.ms",
-    "index.interval.bytes",
-    "max.compaction.lag.ms",
-    "min.cleanable.dirty.ratio",
-    "min.compaction.lag.ms",
-    "preallocate",
-    "segment.index.bytes",
-    "segment.jitter.ms",
-    "segment.ms",
-)
+IDLE = {
+    "delete.retention.ms": LONG,
+    "file.delete.delay.ms": LONG,
+    "flush.messages": LONG,
+    "flush.ms": LONG,
+    "index.interval.bytes": INT,
+    "max.compaction.lag.ms": LONG,
+    "min.cleanable.dirty.ratio": DOUBLE,
+    "min.compaction.lag.ms": LONG,
+    "preallocate": BOOLEAN,
+    "segment.index.bytes": INT,
+    "segment.jitter.ms": LONG,
+    "segment.ms": LONG,
+}
+IDLE_TEXT = "kept for clients, without effect"
+KEPT = "kafka_configs"  # the setting
 MIN_INSYNC = "min.insync.replicas"
+_FORMS = {
+    LONG: (re.compile(r"-?[0-9]{1,19}"), "a whole number"),
+    INT: (re.compile(r"-?[0-9]{1,10}"), "a whole number"),
+    DOUBLE: (re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?"), "a number such as 0.5"),
+    BOOLEAN: (re.compile("true|false"), "true or false"),
+}
 
 NODE_TEXTS = {
     "advertised.listeners": "where clients reach this node",
@@ -70,22 +82,42 @@ NODE_TEXTS = {
 }
 
 
-def to_settings(configs: dict[str, str | None], replication_factor: int) -> dict[str, Value]:
-    """Return what configs mean in our words.
+def to_settings(
+    configs: Mapping[str, str | None],
+    replication_factor: int,
+    kept: Mapping[str, str] | None = None,
+) -> dict[str, Value]:
+    """Return what configs mean in our words; ``kept`` are idle ones that the topic has already.
 
     Raises:
         InvalidArgument: a name that means nothing here, or a value that cannot be.
     """
     found: dict[str, object] = {}
+    idle: dict[str, str] = {}
     for name, value in configs.items():
         if value is None:
             raise InvalidArgument(f"{name} has no value", "leave it out to have the default")
         setting = setting_of(name)
-        if setting:
+        if name in IDLE:
+            idle[name] = _formed(name, value)
+        elif setting:
             found[setting] = _bounded(setting, value)
         else:
             check_other(name, value, replication_factor)
+    if idle:
+        found[KEPT] = write_kept({**(kept or {}), **idle})
     return check_settings(found)
+
+
+def read_kept(text: Value) -> dict[str, str]:
+    """Return the idle configs that a topic keeps; what is none of them is passed over."""
+    pairs = (pair.partition("=") for pair in str(text).split(","))
+    return {name: value for name, _, value in pairs if name in IDLE}
+
+
+def write_kept(idle: Mapping[str, str]) -> str:
+    """Write idle configs down for ``read_kept``."""
+    return ",".join(f"{name}={value}" for name, value in sorted(idle.items()))
 
 
 def setting_of(name: str) -> str:
@@ -94,7 +126,9 @@ def setting_of(name: str) -> str:
         return KNOWN[name]
     if name in SETTINGS:
         return name
-    if name in FIXED or name in IDLE or name == MIN_INSYNC:
+    if name in IDLE:
+        return KEPT
+    if name in FIXED or name == MIN_INSYNC:
         return ""
     known = ", ".join([*KNOWN, *FIXED, MIN_INSYNC])
     raise InvalidArgument(
@@ -117,6 +151,15 @@ def check_other(name: str, value: str, replication_factor: int) -> None:
                 f"{name} cannot be {value[:100]!r}",
                 f"a message is acknowledged by a majority of its replicas: use 1 to {majority}",
             )
+
+
+def _formed(name: str, value: str) -> str:
+    """Return the value of an idle config, if it is one. Raises InvalidArgument."""
+    text = value.strip().lower()
+    form, wanted = _FORMS[IDLE[name]]
+    if not form.fullmatch(text):
+        raise InvalidArgument(f"{name} cannot be {value[:100]!r}", f"it is {wanted}")
+    return text
 
 
 def _bounded(setting: str, value: str) -> str:
