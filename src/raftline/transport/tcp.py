@@ -10,7 +10,9 @@ A connection's life
 
 Invariants
     T1  ``link_down`` comes exactly once for a link whose ``link_up`` returned "", and for no other.
-    T2  A dial ends in exactly one of ``link_up`` and ``dial_failed``.
+    T2  A dial ends in exactly one of ``link_up`` and ``dial_failed``. Also one whose time is over
+        just when it was answered: uvloop then closes the connection and tells the link nothing,
+        so a dial that is given up ends its links itself.
     T3  What a peer sends never raises here: what is no frame closes the link, with a reason in the
         log. What the node raises in ``link_frame`` is a bug and goes to the loop's handler.
     T4  A link holds at most its bound plus one frame of unsent bytes; then ``send`` refuses.
@@ -55,6 +57,7 @@ class TcpLink(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_closed",
+        "_ended",
         "_network",
         "_reader",
         "_reason",
@@ -78,6 +81,7 @@ class TcpLink(asyncio.BufferedProtocol):
         self._network = network
         self._transport: asyncio.Transport | None = None
         self._closed = False
+        self._ended = False  # ``on_end`` was called, or there is nothing to call it for
         self._up = False  # frames go to the node
         self._said = False  # our hello is on its way
         self._reason = ""
@@ -119,6 +123,15 @@ class TcpLink(asyncio.BufferedProtocol):
         """Hang up: what is queued may still go out for a moment. ``link_down`` follows."""
         self._hang_up("closed by this node")
 
+    def give_up(self, reason: str) -> None:
+        """End now, whether the loop tells us that the connection is closed or not. T2."""
+        transport = self._transport
+        if self.connected:
+            self._end(reason)
+        self._ended = True
+        if transport is not None:
+            transport.abort()
+
     @property
     def unsent_bytes(self) -> int:
         """Return how many bytes wait for the socket."""
@@ -129,6 +142,9 @@ class TcpLink(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say hello if we called; give the other end its time to."""
         self._transport = cast("asyncio.Transport", transport)
+        if self._ended:  # it was given up before it was there
+            self._transport.abort()
+            return
         self.connected = True
         self._reader = FrameReader(self._network.pool)
         _no_delay(transport)
@@ -167,13 +183,8 @@ class TcpLink(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the node once. T1, T2."""
-        self._closed = True
-        self._cancel_timer()
-        self._reader.close()
-        self._transport = None
-        self._network.forget(self)
         lost = "the peer hung up" if exc is None else f"{type(exc).__name__}: {exc}"
-        self.on_end(self, self._reason or lost)
+        self._end(self._reason or lost)
 
     # -- the greeting
 
@@ -261,6 +272,16 @@ class TcpLink(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _end(self, reason: str) -> None:
+        if self._ended:
+            return
+        self._ended = self._closed = True
+        self._cancel_timer()
+        self._reader.close()
+        self._transport = None
+        self._network.forget(self)
+        self.on_end(self, reason)
 
     def _hang_up(self, reason: str) -> None:
         if self._closed or self._transport is None:
@@ -363,7 +384,10 @@ class TcpNetwork:
             reason = str(error)
         else:
             return
-        if not any(link.connected for link in links):  # else the link reports how it ends. T2
+        is_answered = any(link.connected for link in links)
+        for link in links:
+            link.give_up(reason)
+        if not is_answered:  # else the link reported how it ended. T2
             self.events.dial_failed(address, refused=refused, reason=reason)
 
     async def _connect(self, address: str, lane: str, links: list[TcpLink]) -> None:

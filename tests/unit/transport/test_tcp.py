@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+import time
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -222,6 +223,37 @@ def test_a_silent_listener_is_given_up_on(run: Run, monkeypatch: pytest.MonkeyPa
         assert all(row[:2] == ("failed", False) for row in w.left.heard)
         assert "no answer within 100 ms" in reasons
         deaf.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("slow_calls", [1, 3])
+def test_a_call_that_was_answered_while_the_loop_stood_still_ends(
+    run: Run, monkeypatch: pytest.MonkeyPatch, slow_calls: int
+) -> None:
+    """The connection is made, and its time is over before anybody looks: no dial is forgotten."""
+    monkeypatch.setattr(tcp, "DIAL_MS_MAX", 40)
+    calls = 0
+
+    def slow_hello() -> Hello:
+        nonlocal calls
+        calls += 1
+        until = time.monotonic() + (0.2 if calls <= slow_calls else 0)
+        while time.monotonic() < until:
+            pass
+        return hello("left")
+
+    async def scenario(w: World) -> None:
+        w.left.hello = slow_hello
+        for call in range(1, slow_calls + 2):
+            w.caller.dial(w.address)
+            await w.left.until(lambda call=call: len(w.left.heard) >= call)
+        ends = [heard for heard in w.left.heard if heard[0] != "down"]
+        assert len(ends) == slow_calls + 1
+        assert ends[-1] == ("up", "right", "control")
+        await w.left.until(lambda: w.caller.link_count == len(w.left.links))
+        assert w.left.links[-1].send((b"after",))
+        await w.left.until(lambda: w.right.frames[-1:] == [b"after"])
 
     run(scenario)
 
