@@ -1,5 +1,6 @@
 """DeleteRecords: a trim is done when it is answered, also for who has no patience."""
 
+from raftline.config.settings import Settings
 from raftline.gateways.kafka.admin import TO_END, AdminApi
 from raftline.gateways.kafka.errors import NONE
 from raftline.testing import cluster
@@ -15,5 +16,5 @@ def test_a_trim_with_a_timeout_of_nothing_is_done_and_said_to_be() -> None:
         here = node(sim, leader)
         rows = [{"partition": 0, "offset": TO_END}]
         asked = {"topics": [{"name": "t", "partitions": rows}], "timeout_ms": 0}
-        (topic,) = ask(sim, AdminApi(here.clock, here).trim, asked, 2)["topics"]
+        (topic,) = ask(sim, AdminApi(here.clock, here, Settings()).trim, asked, 2)["topics"]
         assert topic["partitions"] == [{"partition": 0, "error_code": NONE, "low_watermark": 3}]
