@@ -4,7 +4,11 @@ import shutil
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("untimed")
 
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 

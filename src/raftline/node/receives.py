@@ -72,12 +72,14 @@ class SpreadReceive:
             self._look_here()
             return
         gather = _Gather(self, self._round, len(questions), is_waiting=wait_ms > 0)
+        left_ms = int(self._give_up - self._node.clock.mono_ms())
+        patience_ms = max(1, min(wait_ms + ASK_MS, left_ms))  # W2, also if a leader is silent
         for node, shards in questions.items():
             if node == self._node.id:
                 self._ask_here(shards, wait_ms, gather)
             else:
                 body = [_pack((shards, self._ask.group, wait_ms))]
-                self._node.remote.call(node, VERB_READY, body, wait_ms + ASK_MS, gather.heard)
+                self._node.remote.call(node, VERB_READY, body, patience_ms, gather.heard)
 
     def _by_node(self) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}

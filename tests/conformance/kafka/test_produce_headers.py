@@ -103,16 +103,16 @@ def test_delays_and_due_times(one: Rig, make_topic: MakeTopic, idempotent: bool)
     topic = make_topic(one, headers=True)
     now_ms = int(time.time() * 1000)
     rows: list[tuple[str, Wish]] = [
-        ("delayed", {"raftline-delay-ms": "1500"}),
+        ("delayed", {"raftline-delay-ms": "4500"}),
         ("now", {}),
-        ("due", {"raftline-due-ms": str(now_ms + 800)}),
+        ("due", {"raftline-due-ms": str(now_ms + 3000)}),
     ]
     assert send(one, topic, rows, **{"enable.idempotence": idempotent}) == []
     assert len(librdkafka_read_now(one, topic)) == 1
     got = dict(lease(one, topic, 3))
     assert list(got) == ["now", "due", "delayed"]
-    assert got["delayed"] * 1000 >= now_ms + 1500
-    assert got["due"] * 1000 >= now_ms + 800
+    assert got["delayed"] * 1000 >= now_ms + 4500
+    assert got["due"] * 1000 >= now_ms + 3000
 
 
 def librdkafka_read_now(rig: Rig, topic: str) -> list[Any]:

@@ -157,6 +157,20 @@ def test_where_nobody_leads_the_answer_is_not_that_there_is_nothing(sim: SimClus
     assert sim.now_ms - began < 2_500
 
 
+@pytest.mark.parametrize("wait_ms", [0, 1_500, 3_000])
+def test_a_silent_leader_keeps_nobody_longer_than_his_time(sim: SimCluster, wait_ms: int) -> None:
+    receive(sim, partition=-1)
+    via, timeout_ms = sim.nodes[0], max(wait_ms, 500)
+    silent = next(name for name in leaders(sim).values() if name != via)
+    sim.cut(silent, via, both_ways=False)  # it hears the question; its answers get lost
+    began = sim.now_ms
+    answer_of(
+        sim,
+        lambda done: ask(sim, done, partition=-1, wait_ms=wait_ms, via=via, timeout_ms=timeout_ms),
+    )
+    assert sim.now_ms - began < timeout_ms + 300
+
+
 def test_a_new_group_begins_where_it_is_told_on_every_partition(sim: SimCluster) -> None:
     for partition in range(PARTITIONS):
         send(sim, partition, b"old")
