@@ -438,11 +438,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def ended(report: Report) -> None:
         nonlocal ran
         ran += 1
-        told(report)
-        if book is not None and report.verdict.clean:
+        if book is not None and report.verdict.clean:  # first: what was told is kept
             book.note(
                 CleanSeed(report.seed, report.digest, report.faults, report.sim_ms, report.events)
             )
+        told(report)
 
     known = {report.seed for report in kept}
     left = [seed for seed in seeds if seed not in known]
