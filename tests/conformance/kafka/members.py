@@ -89,7 +89,7 @@ def is_shared(members: Iterable[Member], partitions: int) -> bool:
 
 def fill(servers: str, topic: str, values: Iterable[str], partitions: int = 1) -> None:
     """Send values to the partitions in turn."""
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
+    producer = Producer({"log_level": 2, "bootstrap.servers": servers, "linger.ms": 5})
     for number, value in enumerate(values):
         producer.produce(topic, value.encode(), partition=number % partitions)
     assert producer.flush(20) == 0

@@ -33,7 +33,7 @@ WAIT_S = 20
 
 @pytest.fixture
 def admin(three: Rig) -> AdminClient:
-    return AdminClient({"bootstrap.servers": kafka_of(three)})
+    return AdminClient({"log_level": 2, "bootstrap.servers": kafka_of(three)})
 
 
 def refused(call: Callable[[], Any]) -> tuple[int, str]:

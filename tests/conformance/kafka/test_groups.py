@@ -40,7 +40,7 @@ def test_three_members_share_six_partitions(
 
 def test_with_cooperative_members_only_what_moves_pauses(three: Rig, make_topic: MakeTopic) -> None:
     topic, group, servers = make_topic(three, PARTITIONS), group_name(), kafka_of(three)
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 1})
+    producer = Producer({"log_level": 2, "bootstrap.servers": servers, "linger.ms": 1})
     sent = time.monotonic()
 
     def feed() -> bool:
@@ -145,7 +145,7 @@ def test_commits_hold_and_reading_goes_on_there(three: Rig, make_topic: MakeTopi
 
 def test_a_consumer_seeks_by_time(one: Rig, make_topic: MakeTopic) -> None:
     topic, servers = make_topic(one), kafka_of(one)
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 50})
+    producer = Producer({"log_level": 2, "bootstrap.servers": servers, "linger.ms": 50})
     base = 1_700_000_000_000
     for i in range(100):
         producer.produce(topic, b"%d" % i, partition=0, timestamp=base + i * 10)

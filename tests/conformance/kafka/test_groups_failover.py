@@ -31,7 +31,7 @@ def test_a_killed_coordinator_costs_no_cursor(
     fill(servers, topic, [f"m{i}" for i in range(60)], PARTITIONS)
     config = {"partition.assignment.strategy": strategy}
     members = [Member(servers, group, topic, f"c{i}", **config) for i in range(3)]
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+    producer = Producer({"log_level": 2, "bootstrap.servers": servers, "enable.idempotence": True})
     try:
         turn(members, lambda: is_shared(members, PARTITIONS), 30)
         turn(members, lambda: len(values(members)) == 60, 30)

@@ -29,7 +29,9 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 def librdkafka_produce(servers: str, topic: str, messages: list[Message], **more: Any) -> None:
     refused: list[str] = []
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "acks": "all", **more})
+    producer = Producer(
+        {"log_level": 2, "bootstrap.servers": servers, "linger.ms": 5, "acks": "all", **more}
+    )
     for key, value, headers in messages:
         producer.produce(
             topic,

@@ -123,6 +123,7 @@ def test_what_was_stored_elsewhere_is_not_stored_again(
     refused: list[str] = []
     producer = Producer(
         {
+            "log_level": 2,
             "bootstrap.servers": kafka_of(rig),
             "enable.idempotence": True,
             "linger.ms": 0,

@@ -35,7 +35,9 @@ REFUSED: tuple[Wish, ...] = (
 def send(rig: Rig, topic: str, rows: list[tuple[str, Wish]], **more: Any) -> list[str]:
     """Send values with headers in one batch; return refusals."""
     refused: list[str] = []
-    producer = Producer({"bootstrap.servers": kafka_of(rig), "linger.ms": 50, **more})
+    producer = Producer(
+        {"log_level": 2, "bootstrap.servers": kafka_of(rig), "linger.ms": 50, **more}
+    )
     for value, wish in rows:
         producer.produce(
             topic,

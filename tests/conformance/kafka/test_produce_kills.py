@@ -31,6 +31,7 @@ class Load(threading.Thread):
         self._pause_s = 10 / per_second
         self._producer = Producer(
             {
+                "log_level": 2,
                 "bootstrap.servers": servers,
                 "enable.idempotence": True,
                 "linger.ms": 2,
