@@ -414,6 +414,12 @@ class Node(NodeCalls):
             return "waiting for the catalog"
         if not self.is_admitted():
             return "waiting to be admitted to the catalog"
+        members = self.catalog_machine.members()
+        silent = [
+            row.name for row in members if row.id != self.id and not self.peers.is_live(row.id)
+        ]
+        if silent and 2 * len(silent) >= len(members):
+            return f"{', '.join(silent)} cannot be heard: who needs a majority there cannot write"
         if self.upkeep.is_full:
             return "the disk is nearly full: appends are refused"
         if not self.time.healthy():

@@ -126,3 +126,18 @@ def test_quiet_shards_have_their_turn_of_housekeeping() -> None:
         segments = node(sim, leader).segments
         sim.run_until(lambda: segments._checkpointed_index.get(ours.shard) == index, "20s")
         assert ours.quiet
+
+
+def test_a_node_that_hears_no_majority_says_whom_it_misses() -> None:
+    with cluster(nodes=3, seed=97) as sim:
+        leader, (left, right) = orders(sim)
+        assert node(sim, leader).reason == ""
+        sim.kill(left)
+        sim.advance("3s")
+        assert node(sim, leader).reason == ""
+        sim.kill(right)
+        sim.advance("3s")
+        assert node(sim, leader).is_ready
+        assert node(sim, leader).reason.startswith(f"{min(left, right)}, {max(left, right)} cannot")
+        sim.start(left)
+        sim.run_until(lambda: not node(sim, leader).reason, within="10s")
