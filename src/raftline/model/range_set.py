@@ -25,7 +25,7 @@ class RangeSet:
 
     def add(self, start: int, end: int) -> None:
         """Add ``[start, end)``."""
-        if start < end:
+        if start < end and not self._table.extend(start, end):
             self._table.replace(start, end, ())
 
     def remove(self, start: int, end: int) -> None:

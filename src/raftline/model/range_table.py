@@ -72,10 +72,55 @@ class RangeTable:
         if not self._replace_one(start, end, new):
             self._splice(start, end, new)
 
+    def extend(self, start: int, end: int) -> bool:
+        """Let the range that ends at ``start`` reach to ``end``, in a table without columns.
+
+        False: none ends there, or it would reach the next one. Nothing is changed then.
+        """
+        at = bisect_right(self._firsts, start) - 1
+        if at < 0:
+            return False
+        chunk = self._chunks[at]
+        starts = chunk.starts
+        place = bisect_right(starts, start) - 1
+        if chunk.cells[place] != start:
+            return False
+        if place + 1 < len(starts):
+            after = starts[place + 1]
+        else:
+            after = self._firsts[at + 1] if at + 1 < len(self._firsts) else end + 1
+        if after <= end:
+            return False
+        self._own(at).cells[place] = end
+        return True
+
     def remove(self, start: int, end: int) -> None:
         """Let nothing be in ``[start, end)``."""
         if start < end and self._chunks and not self._remove_one(start, end):
             self._splice(start, end, None)
+
+    def cut(self, start: int, end: int, head: Row) -> Held | None:
+        """Drop ``[start, end)`` if it lies in one range whose row begins with ``head``.
+
+        Return that range as it was; None: it does not, and nothing is changed.
+        """
+        at = bisect_right(self._firsts, start) - 1
+        if at < 0:
+            return None
+        chunk, width = self._chunks[at], self._width
+        place = bisect_right(chunk.starts, start) - 1
+        cell = place * width
+        held_start, held_end = chunk.starts[place], chunk.cells[cell]
+        row = tuple(chunk.cells[cell + 1 : cell + width])
+        if not start < end <= held_end or row[: len(head)] != head:
+            return None
+        if held_start == start and end < held_end:  # its front: the common case
+            self._own(at).starts[place] = end
+            if not place:
+                self._firsts[at] = end
+        else:
+            self.remove(start, end)
+        return held_start, held_end, row
 
     def find(self, offset: int) -> Held | None:
         """Return the range that ``offset`` is in."""

@@ -70,12 +70,16 @@ class Tally:
 
     def delivered(self, entry: Deliver, outcomes: Sequence[Outcome]) -> None:
         """An entry of delivery commands was applied."""
+        name, counts = "", None  # of the last settle: as a rule those of the next one
         for command, outcome in zip(entry.commands, outcomes, strict=True):
             if type(command) is Settle and type(outcome) is SettledRanges:
-                counts = self.counters.group(self.topic, command.group)
-                lost = _length(outcome.lost) if outcome.lost else 0
-                counts.settled[command.verb] += _length(command.ranges) - lost
-                counts.lost += lost
+                if counts is None or command.group != name:
+                    name, counts = command.group, self.counters.group(self.topic, command.group)
+                counts.settled[command.verb] += _length(command.ranges)
+                if outcome.lost:
+                    lost = _length(outcome.lost)
+                    counts.settled[command.verb] -= lost
+                    counts.lost += lost
             elif type(command) is Grant and type(outcome) is Granted:
                 self._granted(command.group, outcome.spans)
             elif type(command) is LeaseQuery and type(outcome) is Leased:

@@ -106,7 +106,10 @@ class Turn:
 
     def collect(self, replica: "Replica", size: int, *, is_patient: bool = False) -> None:
         """This replica holds ``size`` more bytes to propose; a patient call waits for others."""
-        self._hold_collected(replica, size)
+        self._collected_bytes += size  # as in _hold_collected, without a call
+        if not replica.is_collecting:
+            replica.is_collecting = True
+            self._collecting.append(replica)
         if is_patient:
             self._patient += 1
         else:

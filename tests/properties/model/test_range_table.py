@@ -9,7 +9,7 @@ from raftline.model.range_table import RangeTable
 
 edge = st.integers(0, 40)
 row = st.tuples(st.integers(0, 1), st.sampled_from([0, -(1 << 63), (1 << 63) - 1]))
-step = st.tuples(st.sampled_from(["put", "replace", "remove", "freeze"]), edge, edge, row)
+step = st.tuples(st.sampled_from(["put", "replace", "remove", "cut", "freeze"]), edge, edge, row)
 
 
 @pytest.fixture(
@@ -28,6 +28,12 @@ def do(fast: RangeTable, naive: dict, verb: str, low: int, high: int, row: tuple
         fast.remove(low, high)
         for offset in asked:
             naive.pop(offset, None)
+    elif verb == "cut":
+        held = fast.find(low)
+        fits = held is not None and low < high <= held[1] and held[2][:1] == row[:1]
+        assert fast.cut(low, high, row[:1]) == (held if fits else None)
+        for offset in asked if fits else ():
+            del naive[offset]
     elif asked and (verb == "replace" or not naive.keys() & set(asked)):
         getattr(fast, verb)(low, high, row)
         naive.update(dict.fromkeys(asked, row))

@@ -27,7 +27,6 @@ from raftline.machines.delivery.rows import (
     DEAD,
     DYING,
     KEY,
-    LEASE,
     LEASED,
     MARK,
     READY,
@@ -175,14 +174,10 @@ class WorkGroup:
 
     def ack(self, start: int, end: int, lease: int, mark: int) -> bool:
         """Settle what lies in one row of this lease and mark; False: it does not, look closer."""
-        held = self.rows.find(start)
-        if held is None or start >= end or held[1] < end:
+        held = self.rows.cut(start, end, (mark, lease))
+        if held is None:
             return False
-        row = held[2]
-        if row[LEASE] != lease or row[MARK] != mark:
-            return False
-        self.rows.remove(start, end)
-        self._leave((start, end, row, held[1]))
+        self._leave((start, end, held[2], held[1]))
         self._settle(start, end)
         return True
 

@@ -51,8 +51,10 @@ class Texts:
     def drop(self, number: int, count: int) -> None:
         """So many messages fewer have ``number``."""
         if number:
-            self._held[number] -= count
-            self.tidy(number)
+            left = self._held[number] - count
+            self._held[number] = left
+            if not left:
+                self.tidy(number)
 
     def tidy(self, number: int) -> None:
         """Forget the text of ``number`` if nobody holds it. X1."""
