@@ -221,9 +221,9 @@ class FetchExchange(Exchange):
         return True
 
     def grown(self) -> None:
-        """A partition grew: look again, once what happens now is over."""
+        """A partition grew: look again, once what happens now is over. Who left is not read for."""
         if not self.is_wanted():
-            self._unwatch()
+            self.guarded(self._end)()
         elif self._looking:
             self._grew = True
         elif not self._is_over:
@@ -243,11 +243,11 @@ class FetchExchange(Exchange):
             self._timer.cancel()
 
     def _end(self) -> None:
+        """Reply, also to who left: its connection is closed once all is answered."""
         if self._is_over:
             return
         self._unwatch()
-        if self.is_wanted():
-            self.finish(self._encode())
+        self.finish(self._encode())
 
     def _encode(self) -> "list[Buffer]":
         """Write the reply around the buffers of the log."""
