@@ -256,7 +256,7 @@ class ClassicGroups:
                 self._rounds.of(name)  # H2
         for round_ in list(self._rounds.rows.values()):
             if missed_ms > CHECK_MS:
-                round_.stood_still(missed_ms)
+                round_.stood_still(missed_ms, now)
             self._check_round(round_, now)
         self.watch()
 

@@ -102,12 +102,12 @@ class Round:
         for _, reply in deferred:
             reply(error)
 
-    def stood_still(self, missed_ms: float) -> None:
-        """Forgive a time in which nothing could be heard."""
-        self.opened_mono += missed_ms
-        self.syncing_mono += missed_ms
-        self.heard = {name: mono + missed_ms for name, mono in self.heard.items()}
-        self.named = {name: mono + missed_ms for name, mono in self.named.items()}
+    def stood_still(self, missed_ms: float, now_mono: float) -> None:
+        """Forgive a time in which nothing could be heard; nothing began later than now."""
+        self.opened_mono = min(self.opened_mono + missed_ms, now_mono)
+        self.syncing_mono = min(self.syncing_mono + missed_ms, now_mono)
+        self.heard = {name: min(mono + missed_ms, now_mono) for name, mono in self.heard.items()}
+        self.named = {name: until + missed_ms for name, until in self.named.items()}
 
     def rows(self, classic: Classic | None) -> dict[str, ClassicMember]:
         """Return all members there would be, were the generation formed now."""

@@ -63,7 +63,7 @@ class GroupUpkeep:
             return
         now = self._clock.mono_ms()
         if now - self._check_due > CHECK_MS:
-            self._sessions.stood_still(now - self._check_due)
+            self._sessions.stood_still(now - self._check_due, now)
         for group in list(self._machine.groups.values()):
             if group.members and group.name not in self._busy:
                 late = self._sessions.late(group, now)

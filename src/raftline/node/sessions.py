@@ -75,12 +75,12 @@ class Sessions:
             found = self._sessions[(group.name, member)] = Session(epoch, now_mono)
         return found
 
-    def stood_still(self, missed_ms: float) -> None:
-        """Forgive a time in which nothing could be heard. N2."""
+    def stood_still(self, missed_ms: float, now_mono: float) -> None:
+        """Forgive a time in which nothing could be heard; nothing began later than now. N2."""
         for session in self._sessions.values():
-            session.heard_mono += missed_ms
+            session.heard_mono = min(session.heard_mono + missed_ms, now_mono)
         for key in self._revoked_mono:
-            self._revoked_mono[key] += missed_ms
+            self._revoked_mono[key] = min(self._revoked_mono[key] + missed_ms, now_mono)
 
     def late(self, group: Group, now_mono: float) -> dict[str, int]:
         """Return the members to expire, with the epochs they joined at."""

@@ -40,7 +40,16 @@ def test_time_in_which_the_leader_stood_still_is_nobodys_silence() -> None:
     group = machine_of("a").group("g")
     sessions = Sessions()
     sessions.late(group, 0)
-    sessions.stood_still(60_000)
+    sessions.stood_still(60_000, 60_000)
+    assert sessions.late(group, 60_000 + SESSION_MS) == {}
+    assert sessions.late(group, 60_001 + SESSION_MS) == {"a": 1}
+
+
+def test_who_is_heard_after_a_standstill_is_not_heard_in_the_future() -> None:
+    group = machine_of("a").group("g")
+    sessions = Sessions()
+    sessions.of(group, "a", 60_000).heard_mono = 60_000  # read before the look that is late
+    sessions.stood_still(50_000, 60_000)
     assert sessions.late(group, 60_000 + SESSION_MS) == {}
     assert sessions.late(group, 60_001 + SESSION_MS) == {"a": 1}
 

@@ -1,0 +1,96 @@
+"""A coordinator of classic groups, alone: its clock and its log are moved by hand."""
+
+from collections.abc import Callable, Sequence
+
+from raftline.machines.groups import commands as c
+from raftline.machines.groups.machine import GroupsMachine
+from raftline.model.classic_groups import (
+    ClassicBeat,
+    ClassicJoin,
+    ClassicJoined,
+    ClassicSync,
+    ClassicSynced,
+    Offered,
+    Share,
+)
+from raftline.model.errors import RaftlineError
+from raftline.model.groups import Done
+from raftline.node.classic_groups import CHECK_MS, ClassicGroups
+from tests.unit.node.little_ports import HandClock
+
+GROUP = "billing"
+SESSION_MS, REBALANCE_MS = 6_000, 60_000
+
+
+class Desk:
+    """The coordinator, and the log its commands go through."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.machine = GroupsMachine()
+        self.is_stuck = False  # commands wait
+        self.waiting: list[tuple[c.Command, Callable[..., None]]] = []
+        self.groups = ClassicGroups(self.clock, self.machine, lambda: 0, self._propose)
+
+    def _propose(
+        self,
+        command: c.Command,
+        _timeout_ms: int,
+        done: Callable[[Sequence[object] | RaftlineError], None],
+    ) -> None:
+        if self.is_stuck:
+            self.waiting.append((command, done))
+        else:
+            done(self.machine.apply_command(command))
+
+    def ask(self, request: ClassicJoin | ClassicSync | ClassicBeat) -> list[object]:
+        got: list[object] = []
+        self.groups.answer(request, got.append)
+        return got
+
+    def join(self, name: str, metadata: bytes = b"") -> list[object]:
+        offers = (Offered("range", metadata),)
+        return self.ask(
+            ClassicJoin(
+                GROUP, "consumer", offers, instance=name, session_ms=SESSION_MS,
+                rebalance_ms=REBALANCE_MS, made_up=name,
+            )
+        )  # fmt: skip
+
+    def form(self, *names: str) -> str:
+        """Have static members join; return who leads them."""
+        joins = [self.join(name) for name in names]
+        self.clock.advance(300)
+        joined = [got[0] for got in joins]
+        assert all(isinstance(one, ClassicJoined) for one in joined), joined
+        return joined[0].leader  # type: ignore[attr-defined]
+
+    def settle(self, *names: str) -> None:
+        """Have static members join and be assigned."""
+        leader = self.form(*names)
+        shares = {name: Share(name.encode()) for name in names}
+        told = [self.ask(ClassicSync(GROUP, n, 1, n)) for n in names if n != leader]
+        told.append(self.ask(ClassicSync(GROUP, leader, 1, leader, shares=shares)))
+        assert all(isinstance(got[0], ClassicSynced) for got in told), told
+
+    def beat(self, name: str) -> object:
+        (told,) = self.ask(ClassicBeat(GROUP, name, 1, name))
+        return told
+
+    def members(self) -> list[str]:
+        classic = self.machine.group(GROUP).classic
+        assert classic is not None
+        return list(classic.members)
+
+
+def test_who_is_heard_after_a_standstill_is_not_heard_in_the_future() -> None:
+    desk = Desk()
+    desk.settle("a", "b")
+    desk.clock.now += 4_000  # nothing runs
+    assert isinstance(desk.beat("a"), Done)
+    desk.clock.advance()  # the look for silent members, late
+    assert desk.members() == ["a", "b"], "the standstill is nobody's silence"
+    desk.clock.advance(SESSION_MS - 1_000)
+    assert desk.members() == ["a", "b"]
+    desk.clock.advance(1_000 + 2 * CHECK_MS)
+    assert desk.members() == [], "both were silent for a session since"
