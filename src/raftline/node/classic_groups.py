@@ -266,6 +266,8 @@ class ClassicGroups:
         if round_.is_busy:
             return
         classic = self._rounds.classic(round_.name)
+        if classic is not None and classic.state == JOINING and not round_.is_open:
+            self._joins.open(round_)  # a Dismiss was applied after its time was up
         late = round_.late(classic, now) if classic is not None else ()
         if late:
             self._dismiss(round_, late)

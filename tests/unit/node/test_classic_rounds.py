@@ -13,7 +13,7 @@ from raftline.model.classic_groups import (
     Offered,
     Share,
 )
-from raftline.model.errors import RaftlineError
+from raftline.model.errors import RaftlineError, Rebalancing, TimedOut
 from raftline.model.groups import Done
 from raftline.node.classic_groups import CHECK_MS, ClassicGroups
 from tests.unit.node.little_ports import HandClock
@@ -94,3 +94,21 @@ def test_who_is_heard_after_a_standstill_is_not_heard_in_the_future() -> None:
     assert desk.members() == ["a", "b"]
     desk.clock.advance(1_000 + 2 * CHECK_MS)
     assert desk.members() == [], "both were silent for a session since"
+
+
+def test_a_dismissal_that_comes_after_its_time_lets_nobody_wait_for_ever() -> None:
+    desk = Desk()
+    leader = desk.form("a", "b")
+    (other,) = {"a", "b"} - {leader}
+    waits = desk.ask(ClassicSync(GROUP, other, 1, other))
+    desk.is_stuck = True
+    desk.clock.advance(SESSION_MS + 2 * CHECK_MS)
+    ((command, done),) = desk.waiting
+    assert command == c.Dismiss(GROUP, (leader,), 0)
+    done(TimedOut("a command", 5_000))
+    assert not waits
+    desk.machine.apply_command(command)  # it was on its way all the same
+    desk.is_stuck = False
+    desk.clock.advance(2 * CHECK_MS)
+    assert len(waits) == 1, "whose leader is gone has to join again"
+    assert isinstance(waits[0], Rebalancing)
