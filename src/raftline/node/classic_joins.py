@@ -27,6 +27,7 @@ from raftline.model.errors import (
     WrongGroupKind,
 )
 from raftline.model.limits import (
+    CLASSIC_GROUP_BYTES_MAX,
     CLASSIC_METADATA_BYTES_MAX,
     GROUP_MEMBERS_MAX,
     SESSION_MS_MAX,
@@ -270,10 +271,11 @@ def _rebalance_ms(request: ClassicJoin) -> int:
 def _check_common(
     request: ClassicJoin, row: ClassicMember, round_: Round, classic: Classic | None
 ) -> None:
-    """Refuse one that can agree on nothing with the others. Raises WrongGroupKind."""
+    """Refuse one that can agree on nothing with the others. Raises WrongGroupKind or OverLimit."""
     holder = round_.holder(classic, request.instance) if request.instance else ""
     rows = round_.rows(classic)
     others = [other for name, other in rows.items() if name not in (row.id, holder)]
+    _check_bytes([row, *others])
     if not others:
         round_.protocol_type = request.protocol_type
     elif request.protocol_type != round_.protocol_type:
@@ -282,3 +284,10 @@ def _check_common(
     elif not chosen_protocol([row, *others]):
         names = ", ".join(offer.name for offer in row.protocols)
         raise WrongGroupKind(request.group, f"has members that do not all know one of {names}")
+
+
+def _check_bytes(rows: list[ClassicMember]) -> None:
+    """Refuse one with whom the others could not form a generation either. Raises OverLimit."""
+    total = sum(len(offer.metadata) for row in rows for offer in row.protocols)
+    if total > CLASSIC_GROUP_BYTES_MAX:
+        raise OverLimit("bytes members tell of themselves", total, CLASSIC_GROUP_BYTES_MAX)

@@ -13,8 +13,9 @@ from raftline.model.classic_groups import (
     Offered,
     Share,
 )
-from raftline.model.errors import RaftlineError, Rebalancing, TimedOut
+from raftline.model.errors import OverLimit, RaftlineError, Rebalancing, TimedOut
 from raftline.model.groups import Done
+from raftline.model.limits import CLASSIC_GROUP_BYTES_MAX, CLASSIC_METADATA_BYTES_MAX
 from raftline.node.classic_groups import CHECK_MS, ClassicGroups
 from tests.unit.node.little_ports import HandClock
 
@@ -112,3 +113,14 @@ def test_a_dismissal_that_comes_after_its_time_lets_nobody_wait_for_ever() -> No
     desk.clock.advance(2 * CHECK_MS)
     assert len(waits) == 1, "whose leader is gone has to join again"
     assert isinstance(waits[0], Rebalancing)
+
+
+def test_a_member_that_tells_too_much_for_the_group_is_refused_alone() -> None:
+    desk = Desk()
+    told = bytes(CLASSIC_METADATA_BYTES_MAX)
+    count = CLASSIC_GROUP_BYTES_MAX // CLASSIC_METADATA_BYTES_MAX
+    joins = [desk.join(f"m{n}", told) for n in range(count)]
+    (refused,) = desk.join("last", b"one more")
+    assert isinstance(refused, OverLimit)
+    desk.clock.advance(300)
+    assert all(isinstance(got[0], ClassicJoined) for got in joins), joins
