@@ -32,7 +32,6 @@ from raftline.model.names import check_group_name
 
 MANY_GROUPS = 8  # the first version of OffsetFetch for several groups
 EARLIEST = -2  # ends of the log by name; -1 is the latest
-GROUP_CODE = 2  # in which an error is said once, not for every partition
 
 Fields = dict[str, Any]
 Codes = dict[tuple[str, int], int]
@@ -228,24 +227,27 @@ def _rows(topics: list[Fields], codes: Codes, otherwise: int) -> list[Fields]:
 
 
 def _fetched(group: Fields, answer: object, version: int) -> Fields:
-    """Say where a group is; partitions without a cursor that were asked for are at -1."""
-    code = ge.member_code(answer) if isinstance(answer, RaftlineError) else NONE
+    """Say where a group is; partitions without a cursor that were asked for are at -1.
+
+    A refusal is said of every partition too, as long as a reply is about one group: aiokafka looks
+    at nothing else, and would take no rows for no cursors, and begin where it likes.
+    """
+    code = ge.cursors_code(answer) if isinstance(answer, RaftlineError) else NONE
     offsets: Offsets = answer.offsets if isinstance(answer, CursorsFetched) else {}
     asked: list[Fields] | None = group["topics"]
     if asked is None:
         asked = [{"name": name, "partitions": list(rows)} for name, rows in offsets.items()]
-    row_code = code if version < GROUP_CODE else NONE
     topics = [
         {
             "name": topic["name"],
             "partitions": [
-                _cursor(partition, offsets.get(topic["name"], {}).get(partition), row_code)
+                _cursor(partition, offsets.get(topic["name"], {}).get(partition), code)
                 for partition in topic["partitions"]
             ],
         }
         for topic in asked
     ]
-    if code and version >= GROUP_CODE:
+    if code and version >= MANY_GROUPS:
         topics = []
     return {"group": group["group"], "topics": topics, "error_code": code}
 

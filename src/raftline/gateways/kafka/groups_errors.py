@@ -11,6 +11,7 @@ from raftline.model.errors import (
     UnknownGroup,
 )
 
+COORDINATOR_LOAD_IN_PROGRESS = 14
 COORDINATOR_NOT_AVAILABLE = 15
 NOT_COORDINATOR = 16
 ILLEGAL_GENERATION = 22
@@ -43,4 +44,16 @@ def admin_code(error: RaftlineError) -> int:
     """Return what who looks at a group from outside hears."""
     if isinstance(error, UnknownGroup | GroupNotEmpty):
         return code_of(error)
+    return member_code(error)
+
+
+def cursors_code(error: RaftlineError) -> int:
+    """Return what who asks for cursors hears: of what passes, clients know two codes there.
+
+    Older Java clients and aiokafka take any other (15 too) for one that nothing helps against.
+    """
+    if isinstance(error, Unavailable | TimedOut):
+        return NOT_COORDINATOR
+    if isinstance(error, OverLimit):
+        return COORDINATOR_LOAD_IN_PROGRESS
     return member_code(error)
