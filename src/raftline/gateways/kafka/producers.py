@@ -11,8 +11,9 @@ from typing import Any
 from raftline.gateways.kafka import schema
 from raftline.gateways.kafka.dispatch import Context, Reply, Table
 from raftline.gateways.kafka.errors import INVALID_REQUEST, code_of
+from raftline.gateways.kafka.groups_errors import COORDINATOR_LOAD_IN_PROGRESS
 from raftline.gateways.kafka.ports import KafkaCalls
-from raftline.model.errors import RaftlineError
+from raftline.model.errors import OverLimit, RaftlineError, TimedOut, Unavailable
 
 TIMEOUT_MS = 10_000
 NONE_YET = -1  # an id, or an epoch, that the client does not have
@@ -39,9 +40,18 @@ class ProducerApi:
 
         def given(answer: dict[str, object] | RaftlineError) -> None:
             if isinstance(answer, RaftlineError):
-                code = code_of(answer)
+                code = _code(answer)
                 reply({"error_code": code, "producer_id": -1, "producer_epoch": -1})
             else:
                 reply({"producer_id": answer["producer_id"], "producer_epoch": answer["epoch"]})
 
         self._calls.command("producer.new", {}, TIMEOUT_MS, context.guarded(given))
+
+
+def _code(error: RaftlineError) -> int:
+    """Return the code of a refusal; what passes has the only one on which all clients ask again.
+
+    Told anything else, aiokafka and older Java clients end the producer.
+    """
+    is_passing = isinstance(error, Unavailable | TimedOut | OverLimit)
+    return COORDINATOR_LOAD_IN_PROGRESS if is_passing else code_of(error)

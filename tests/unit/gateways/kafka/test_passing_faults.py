@@ -6,6 +6,7 @@ import pytest
 
 from raftline.gateways.kafka.groups_cursors import CursorsApi
 from raftline.gateways.kafka.groups_errors import COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR
+from raftline.gateways.kafka.producers import ProducerApi
 from raftline.model.errors import (
     NoLeader,
     NoQuorum,
@@ -40,6 +41,16 @@ class Refusing:
 
     def group_here(self, _request: Any, _timeout_ms: int, done: Any) -> None:
         done(self._error)
+
+
+@pytest.mark.parametrize("error", PASSING, ids=lambda error: error.code)
+def test_a_producer_that_gets_no_id_now_asks_again(error: RaftlineError) -> None:
+    """aiokafka and older Java clients take every code but 14 for the end of the producer."""
+    told: list[dict[str, Any]] = []
+    api = ProducerApi(Refusing(error))  # type: ignore[arg-type]
+    asked = {"transactional_id": None, "producer_id": -1, "producer_epoch": -1}
+    api.init(asked, 4, Asker(), told.append)
+    assert [row["error_code"] for row in told] == [COORDINATOR_LOAD_IN_PROGRESS]
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 7, 8, 9])
