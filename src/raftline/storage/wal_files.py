@@ -10,7 +10,8 @@ Invariants
         the last byte of the one before is synced.
     F3  A group's header says ``synced_through`` only of what ``fdatasync`` returned for before.
     F4  Files are let go oldest first, each durably before the next, so what is left is always
-        the newest part of the WAL: a frame never outlives the later one that voids it.
+        the newest part of the WAL: a frame never outlives the later one that voids it. One that
+        could not be let go is first in line the next time.
 
 Two lanes come here: the sync lane (``write``) and the segment lane (``prepare_spare``, ``retire``);
 the lock is about making the next file, and is waited for only when the sync lane runs out of one.
@@ -41,9 +42,8 @@ class WalFiles:
     """The files of one run. See the module."""
 
     __slots__ = (
-        "_dirty", "_disk", "_file", "_free", "_generation", "_identity", "_last", "_lock", "_ready",
-        "_seed",
-        "_settings", "_synced_through", "directory", "run",
+        "_dirty", "_disk", "_file", "_free", "_generation", "_identity", "_last", "_leaving",
+        "_lock", "_ready", "_seed", "_settings", "_synced_through", "directory", "run",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +57,7 @@ class WalFiles:
         self._generation = run - 1
         self._ready: tuple[int, File] | None = None
         self._free: list[str] = []
+        self._leaving: list[int] = []  # generations to be let go, oldest first
         self._dirty = False
         self._seed = 0
         self._last = 0  # group written
@@ -107,10 +108,12 @@ class WalFiles:
 
     def retire(self, generations: list[int]) -> None:
         """Let files go: keep a few to be used again, remove the rest. F4."""
-        for generation in generations:
-            free = self._retire(file_name(generation))
+        self._leaving += generations
+        while self._leaving:
+            free = self._retire(file_name(self._leaving[0]))
             self._disk.sync_dir(self.directory)
             self._free += free  # used again only when its old name is durably gone
+            del self._leaving[0]
 
     def retire_old(self, names: list[str]) -> None:
         """Let go what runs before this one left. In any order: this one is complete."""
@@ -124,10 +127,12 @@ class WalFiles:
         """Take a file's name away; return its new one if it is kept to be used again."""
         path = f"{self.directory}/{name}"
         stem, _, suffix = name.partition(".")
+        free = f"{self.directory}/{stem}{FREE_SUFFIX}"
+        if not self._disk.exists(path):  # an earlier try came that far
+            return [free] if self._disk.exists(free) else []
         if f".{suffix}" == TEMPORARY_SUFFIX or len(self._free) >= FREE_COUNT_MAX:
             self._disk.remove(path)
             return []
-        free = f"{self.directory}/{stem}{FREE_SUFFIX}"
         if path != free:
             self._disk.rename(path, free)
         return [free]

@@ -1,5 +1,7 @@
 """The WAL by example: what comes back after a reopening, a crash, a flipped bit."""
 
+import contextlib
+import errno
 import random
 
 import pytest
@@ -256,6 +258,51 @@ def test_files_are_let_go_oldest_first_and_used_again(disk):
     _, recovered = make(disk, {1: (18, 1)})
     assert not recovered.shards[1].damage
     assert [e.index for e in recovered.shards[1].entries] == list(range(19, end))
+
+
+class FailingNames(SimDisk):
+    """A disk on which the next renames, removals or syncs of names fail."""
+
+    failing = ""
+
+    def rename(self, old: str, new: str) -> None:
+        self._fail("rename")
+        super().rename(old, new)
+
+    def remove(self, path: str) -> None:
+        self._fail("remove")
+        super().remove(path)
+
+    def sync_dir(self, path: str) -> None:
+        self._fail("sync_dir")
+        super().sync_dir(path)
+
+    def _fail(self, call: str) -> None:
+        if self.failing == call:
+            raise OSError(errno.EIO, "input/output error")
+
+
+@pytest.mark.parametrize("call", ["rename", "remove", "sync_dir"])
+def test_a_file_that_could_not_be_let_go_leaves_no_gap_behind_it(call):
+    """F4: recovery takes a gap for lost groups and trusts no shard any more."""
+    disk = FailingNames(random.Random(1))
+    wal, _ = make(disk)
+    end = 1
+    for failing in ("", call, ""):
+        end = fill(wal, 1, end, 12)
+        wal.checkpointed(1, end - 1)
+        job = wal.release_job()
+        assert job is not None
+        disk.failing = failing
+        with contextlib.suppress(OSError):
+            job()
+        disk.failing = ""
+    wal.add_hard_state(2, 1, 1, 0)
+    flush(wal)
+    assert len(disk.listdir("wal")) <= 3
+    _, recovered = make(disk, {1: (end - 1, 1)})
+    assert recovered.damages == []
+    assert recovered.shards[2].hard_state == HardState(1, 1, 0)
 
 
 def test_pins_are_rewritten_at_the_head(disk):
