@@ -69,7 +69,7 @@ from raftline.node.seats import Seats
 from raftline.node.segments import Segments
 from raftline.node.settles import Settles
 from raftline.node.shards import Found as FoundShard
-from raftline.node.shards import Shards, find_shards, shard_directory
+from raftline.node.shards import Shards, find_shards, lost_shards, shard_directory
 from raftline.node.staging import StagedWrites
 from raftline.node.status import StatusPages
 from raftline.node.tallies import Tally
@@ -158,6 +158,7 @@ class Node(NodeCalls):
                     if it.checkpoint is not None
                 },
                 keep_unknown=False,
+                lost=lost_shards(self.disk, found),
             )
         except (CheckpointRefused, WalRefused) as error:
             raise not_ours(error) from error
@@ -177,6 +178,9 @@ class Node(NodeCalls):
         for shard in sorted(found):
             if shard != CATALOG_SHARD:
                 self.shards.restore(found[shard], recovered, None)
+        for shard, it in sorted(recovered.shards.items()):
+            if shard not in found:  # only what is lost comes back without a directory
+                self.shards.quarantine(shard, 0, it.damage)
 
     def _restore_catalog(self, found: FoundShard | None, recovered: Recovered) -> None:
         identity = self.identity

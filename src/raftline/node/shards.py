@@ -11,7 +11,10 @@ Invariants
         of service until the catalog gives this node a new incarnation.
     H4  Nothing is deleted without the catalog's word (a tombstone, or a configuration without us).
     H5  A replica's directory is out of the way, durably, before the WAL forgets its vote: else a
-        crash in between would bring it back without it.
+        crash in between would bring it back without it. Until the WAL has forgotten it, what was
+        set aside stays: it says that the replica was meant to go.
+    H6  A replica that the WAL knows and whose directory or checkpoint is gone took part and was
+        not meant to go: H3. One that the WAL does not know never took part: it may begin anew.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,10 +44,12 @@ from raftline.storage.wal import Recovered, RecoveredShard, Wal
 from raftline.telemetry.log import LogEvent
 
 ROOT = "shards"
+NO_CHECKPOINT = "its checkpoint is missing"
 FIRST_INDEX = 1
 FIRST_TERM = 1
 SIDE_SEGMENT_BYTES = 16 << 20  # a side log lets go of its oldest part sooner
 OLD, GONE = ".old-", ".gone-"  # directories that are kept, or that wait to be removed
+SETTLE_MS = 50  # between two looks whether the WAL has forgotten a replica
 
 
 def shard_directory(shard: int) -> str:
@@ -82,6 +87,23 @@ def find_shards(disk: Disk, cluster: str) -> dict[int, Found]:
         replica = known.replica if known is not None else 0
         found[int(name)] = Found(int(name), loaded.checkpoint, loaded.damage, replica)
     return found
+
+
+def lost_shards(disk: Disk, found: dict[int, Found]) -> Callable[[int], str]:
+    """Return who says why a shard that the WAL knows cannot be opened; "" if it was deleted. H6.
+
+    The catalog's replica is noted elsewhere (identity.py, I4).
+    """
+    names = (name.partition(GONE) for name in disk.listdir(ROOT))
+    deleted = {int(stem) for stem, gone, _ in names if gone and stem.isdigit()}
+
+    def lost(shard: int) -> str:
+        it = found.get(shard)
+        if shard == CATALOG_SHARD or (it is None and shard in deleted):
+            return ""
+        return "its directory is gone" if it is None else it.damage or NO_CHECKPOINT
+
+    return lost
 
 
 class Shards:
@@ -162,8 +184,10 @@ class Shards:
         shard, checkpoint = found.shard, found.checkpoint
         wal = recovered.shards.get(shard)
         damage = found.damage or (wal.damage if wal is not None else "")
+        if checkpoint is None and not damage and recovered.is_sure:
+            return  # the power went while it was made: it never took part. H6
         if checkpoint is None or damage:
-            self.quarantine(shard, found.replica, damage or "its checkpoint is missing")
+            self.quarantine(shard, found.replica, damage or NO_CHECKPOINT)
             return
         if host is None and shard in COORDINATION_SHARDS:
             host = self.groups_host(shard)
@@ -445,7 +469,7 @@ class Shards:
             self._wal.forget(shard)
             self._turn.must_write()
             if aside:
-                self._remove([aside])
+                self._remove_settled(shard, aside)
             then()
 
         self._segments.run(job, done)
@@ -455,6 +479,13 @@ class Shards:
         names = [name for name in self._disk.listdir(ROOT) if GONE in name]
         if names:
             self._remove([f"{ROOT}/{name}" for name in names])
+
+    def _remove_settled(self, shard: int, aside: str) -> None:
+        """Remove what was set aside once the WAL has forgotten the replica. H5."""
+        if self._wal.is_settled(shard):
+            self._remove([aside])
+        else:
+            self._clock.call_later(SETTLE_MS, lambda: self._remove_settled(shard, aside))
 
     def _remove(self, directories: list[str]) -> None:
         disk = self._disk

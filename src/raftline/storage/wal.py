@@ -143,6 +143,7 @@ class Wal:
         checkpoints: dict[int, Mark],
         *,
         keep_unknown: bool = True,
+        lost: Callable[[int], str] | None = None,
     ) -> "tuple[Wal, Recovered]":
         """Recover what is there and start a new run with all that is live in it. Blocks. W3.
 
@@ -154,6 +155,8 @@ class Wal:
             checkpoints: for every shard hosted here the (index, term) its durable checkpoint
                 covers, (0, 0) if it has none yet.
             keep_unknown: whether shards missing from ``checkpoints`` are recovered or dropped.
+            lost: why one that would be dropped was not meant to go; "" if it was. What is lost is
+                noted as damaged until ``add_removed``, without its entries: it took part once.
 
         Raises:
             NewerFormat, WrongCluster, WalRefused: the files are not ours. Nothing was changed.
@@ -164,7 +167,7 @@ class Wal:
         finally:
             close_scans(scans)
         if not keep_unknown:
-            recovered.shards = {s: v for s, v in recovered.shards.items() if s in checkpoints}
+            _drop_unknown(recovered, checkpoints, lost)
         disk.mkdir(directory)
         old = [name for name in disk.listdir(directory) if generation_of(name) is not None]
         run = 1 + max((generation_of(name) or 0 for name in old), default=0)
@@ -264,6 +267,10 @@ class Wal:
         self._hard_states.pop(shard, None)
         self._damages.pop(shard, None)
         self._pins.forget(shard)
+
+    def is_settled(self, shard: int) -> bool:
+        """Say whether every reset and removal of the shard is written and synced."""
+        return shard not in self._unsettled
 
     def release_job(self) -> Callable[[], None] | None:
         """Return the work of letting go every free file, for the segment lane; None if none is."""
@@ -445,3 +452,18 @@ class Wal:
         group = self._make_group()
         self.write_group(group, sync=sync)
         self.group_written(group)
+
+
+def _drop_unknown(
+    recovered: Recovered, checkpoints: dict[int, Mark], lost: Callable[[int], str] | None
+) -> None:
+    """Drop the shards without a checkpoint; of those that are lost a note stays."""
+    kept: dict[int, RecoveredShard] = {}
+    for shard, found in recovered.shards.items():
+        if shard in checkpoints:
+            kept[shard] = found
+            continue
+        reason = lost(shard) if lost is not None and not found.is_removed else ""
+        if reason:
+            kept[shard] = RecoveredShard(found.hard_state, [], (0, 0), reason)
+    recovered.shards = kept

@@ -75,6 +75,11 @@ class Recovered(msgspec.Struct):
     sequence_end: int = 1  # the next group's
     damages: list[str] = []  # each damaged place, whether or not it harmed a shard
 
+    @property
+    def is_sure(self) -> bool:
+        """Say whether a shard that is not among these was never in the WAL, or was removed."""
+        return self.group_count > 0 and not self.damages
+
 
 def recover(scans: list[FileScan], checkpoints: dict[int, Mark]) -> Recovered:
     """Read the newest complete run."""

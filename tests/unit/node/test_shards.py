@@ -1,11 +1,13 @@
-"""Shards on a node: how replicas come, leave and stay themselves. H1-H5."""
+"""Shards on a node: how replicas come, leave and stay themselves. H1-H6."""
 
 import pytest
 
+from raftline.model.errors import Damaged
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, lead, node, replica, shard_of, stall_segments
 
 TOPIC = "orders"
+NEVER = -1
 
 
 def orders(sim: SimCluster) -> tuple[str, str]:
@@ -79,6 +81,95 @@ def test_catalog_changes_while_a_replica_is_replaced_open_it_once() -> None:
         assert replica(sim, follower, TOPIC).id > old.id
         sim.advance("5s")
         assert sim.verify().identical
+
+
+def lose_directory(sim: SimCluster, name: str) -> int:
+    """End a node and take the directory of its replica; return the shard."""
+    shard = shard_of(sim, TOPIC)
+    sim.kill(name)
+    disk = sim.host(name).disk
+    disk.remove_tree(f"shards/{shard}")
+    disk.sync_dir("shards")
+    return shard
+
+
+@pytest.mark.parametrize("starts", [1, 2])
+def test_a_replica_whose_directory_is_gone_never_comes_back_under_its_number(starts: int) -> None:
+    """H6: it voted, and what it acknowledged counts for a majority."""
+    with cluster(nodes=3, seed=48) as sim:
+        _, follower = orders(sim)
+        old = replica(sim, follower, TOPIC)
+        shard = lose_directory(sim, follower)
+        for _ in range(starts - 1):
+            sim.start(follower)
+            sim.kill(follower)
+        sim.start(follower)
+        sim.run_until(lambda: node(sim, follower).shards.get(shard) is not None, "30s")
+        assert replica(sim, follower, TOPIC).id > old.id
+        sim.advance("10s")
+        assert node(sim, follower).shards.quarantined == {}
+        assert sim.verify().identical
+        sim.kill(follower)
+        sim.start(follower)
+        assert node(sim, follower).shards.quarantined == {}
+
+
+def test_where_nobody_else_has_it_a_directory_that_is_gone_is_told() -> None:
+    """H6: begun anew, it would give offsets a second time."""
+    with cluster(nodes=1, seed=49) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        sim.append(TOPIC, [b"one"])
+        sim.advance("1s")
+        lose_directory(sim, "node-1")
+        sim.start("node-1")
+        sim.advance("5s")
+        with pytest.raises(Damaged, match="its directory is gone"):
+            sim.append(TOPIC, [b"two"])
+        delete(sim)
+        sim.advance("1s")
+        assert node(sim, "node-1").shards.quarantined == {}
+        assert sim.append(TOPIC, [b"anew"]).base_offset == 0
+
+
+@pytest.mark.parametrize("operations", range(1, 25))
+def test_the_power_may_fail_at_any_point_of_making_the_only_replica(operations: int) -> None:
+    """H6: it never took part, so a start makes it anew."""
+    with cluster(nodes=1, seed=50) as sim:
+        sim.advance("1s")
+        asked = {"name": TOPIC, "partitions": 1, "replication_factor": 1, "settings": {}}
+        node(sim, "node-1").command("topic.create", asked, 5_000, lambda _: None)
+        sim.host("node-1").disk.power_off_after(operations)
+        sim.advance("2s")
+        sim.host("node-1").disk.power_off_after(NEVER)
+        if not sim.host("node-1").running:
+            sim.start("node-1")
+        sim.advance("2s")
+        assert node(sim, "node-1").shards.quarantined == {}
+        assert sim.append(TOPIC, [b"one"]).base_offset == 0
+
+
+@pytest.mark.parametrize("operations", range(1, 25))
+def test_the_power_may_fail_at_any_point_of_deleting_a_replica(operations: int) -> None:
+    """H5, H6: what was meant to go is not taken for lost."""
+    with cluster(nodes=3, seed=51) as sim:
+        _, follower = orders(sim)
+        old = replica(sim, follower, TOPIC)
+        number = node(sim, follower).id
+        sim.command("replica.replace", shard=old.shard, node=number, seen=old.id)
+        sim.host(follower).disk.power_off_after(operations)
+        sim.advance("5s")
+        sim.host(follower).disk.power_off_after(NEVER)
+        if not sim.host(follower).running:
+            sim.start(follower)
+        sim.run_until(lambda: is_level(sim, follower, old.shard, old.id), "30s")
+        sim.advance("5s")
+        assert node(sim, follower).shards.quarantined == {}
+        assert sim.verify().identical
+
+
+def is_level(sim: SimCluster, name: str, shard: int, old: int) -> bool:
+    found = node(sim, name).shards.get(shard)
+    return found is not None and found.id > old and found.applied_index > 0 and not found.frozen
 
 
 @pytest.mark.parametrize("rest", ["0s", "10s"])

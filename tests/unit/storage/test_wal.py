@@ -17,9 +17,9 @@ ME = WalIdentity("", "dir-1")
 SMALL = WalSettings(file_bytes=8192, bytes_max=1 << 20)
 
 
-def make(disk, checkpoints=None, *, identity=ME, settings=SMALL, keep_unknown=True):
+def make(disk, checkpoints=None, *, identity=ME, settings=SMALL, keep_unknown=True, lost=None):
     wal, recovered = Wal.open(
-        disk, "wal", identity, settings, checkpoints or {}, keep_unknown=keep_unknown
+        disk, "wal", identity, settings, checkpoints or {}, keep_unknown=keep_unknown, lost=lost
     )
     wal.check()
     return wal, recovered
@@ -195,6 +195,28 @@ def test_unknown_shards_are_dropped_on_request(disk):
     assert list(recovered.shards) == [2]
     _, recovered = make(disk)
     assert list(recovered.shards) == [2]
+
+
+def test_what_is_lost_stays_noted_until_it_is_removed(disk):
+    wal, _ = make(disk)
+    wal.add_hard_state(1, 5, 6, 7)
+    wal.add_entries(1, entries(8, b"a"))
+    wal.add_hard_state(2, 5, 6, 7)
+    wal.add_hard_state(3, 5, 6, 7)
+    wal.add_removed(3)
+    flush(wal)
+    for _ in range(2):
+        wal, recovered = make(disk, keep_unknown=False, lost={1: "gone", 2: "", 3: "gone"}.get)
+        assert list(recovered.shards) == [1]
+        assert recovered.shards[1].damage == "gone"
+        assert recovered.shards[1].hard_state == HardState(5, 6, 7)
+        assert recovered.shards[1].entries == []
+    wal.add_removed(1)
+    assert not wal.is_settled(1)
+    flush(wal)
+    assert wal.is_settled(1)
+    _, recovered = make(disk, keep_unknown=False, lost=lambda _: "gone")
+    assert recovered.shards == {}
 
 
 # ---- files
