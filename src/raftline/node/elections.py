@@ -11,7 +11,8 @@ Rules
     L4  At most ``campaigns_max`` campaigns begin in one interval.
     L5  A shard is quiet only when every replica on a live node is level with its leader and nobody
         waits for an answer: a leader that is cut off finds out while it is awake.
-    L6  A leader that is taken out of service says so: no heartbeat of its node would tell.
+    L6  A leader that is taken out of service says so, more than once: no heartbeat of its node
+        would tell, and the quiet ask nobody.
 """
 
 from collections.abc import Callable, Iterable

@@ -604,12 +604,26 @@ class Node(NodeCalls):
             host.tally = Tally(self.clock, self.counters, topic)
 
     def _resign(self, replica: Replica) -> None:
-        """Tell the other replicas that their leader is gone; our heartbeats say it lives. L6."""
+        """Tell the other replicas that their leader is gone; our heartbeats say it lives. L6.
+
+        Said for a while: a link may be down just now. To whom it stays down, we are silent.
+        """
         raft = replica.raft
-        for other in raft.progress:
-            if other != replica.id:
-                row = Quiet(replica.shard, other, replica.id, raft.term, 0, 0)
-                self.peers.send(node_of(ReplicaId(other)), encode_quiets(FRAME_UNQUIET, [row]))
+        rows = [
+            Quiet(replica.shard, other, replica.id, raft.term, 0, 0)
+            for other in raft.progress
+            if other != replica.id
+        ]
+        until_mono = self.clock.mono_ms() + 2 * self.peers.silent_ms
+
+        def say() -> None:
+            for row in rows:
+                node = node_of(ReplicaId(row.to))
+                self.peers.send(node, encode_quiets(FRAME_UNQUIET, [row]))
+            if self.clock.mono_ms() < until_mono and not self.is_stopping:
+                self.clock.call_later(self.settings.raft.heartbeat_ms, say)
+
+        say()
 
     # ------------------------------------------------------------------ what the parts ask
 

@@ -74,7 +74,7 @@ class Peers:
         self._network = network
         self._time = time
         self._heartbeat_ms = heartbeat_ms
-        self._silent_ms = silent_ms
+        self.silent_ms = silent_ms
         self._on_gone = on_gone
         self._on_silent = on_silent
         self._on_heard = on_heard
@@ -233,7 +233,7 @@ class Peers:
     def beat(self, heartbeat: Heartbeat) -> None:
         """Send our heartbeat to everybody and notice who has gone silent."""
         frame = encode_struct(FRAME_HEARTBEAT, heartbeat)
-        deadline = self._clock.mono_ms() - self._silent_ms
+        deadline = self._clock.mono_ms() - self.silent_ms
         for peer in list(self._by_address.values()):
             if peer.control is not None:
                 peer.control.send(frame)

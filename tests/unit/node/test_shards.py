@@ -172,6 +172,22 @@ def is_level(sim: SimCluster, name: str, shard: int, old: int) -> bool:
     return found is not None and found.id > old and found.applied_index > 0 and not found.frozen
 
 
+def test_a_resignation_that_is_lost_is_said_again() -> None:
+    """L6: the links are back before anybody misses the node, and its shard rests."""
+    with cluster(nodes=3, seed=52) as sim:
+        leader, _ = orders(sim)
+        sim.advance("10s")
+        stopped = replica(sim, leader, TOPIC)
+        assert stopped.quiet
+        sim.isolate(leader)
+        sim.advance("20ms")
+        node(sim, leader).shards.stop_replica(stopped, "a test")
+        sim.advance("200ms")
+        sim.heal()
+        sim.advance("2s")
+        assert sim.append(TOPIC, [b"late"]).base_offset == 5
+
+
 @pytest.mark.parametrize("rest", ["0s", "10s"])
 def test_a_leader_taken_out_of_service_is_replaced_at_once(rest: str) -> None:
     """Quiet or not: the heartbeats of its node go on, so the others must be told. L6, A2."""
