@@ -18,11 +18,11 @@ from raftline.machines.partition.commands import MarkArchived
 from raftline.machines.partition.machine import ArchiveMarked, Trimmed
 from raftline.model.errors import InvalidArgument, NotArchived, RaftlineError, StorageFault
 from raftline.model.limits import OFFSET_MAX
-from raftline.model.records import open_batch
 from raftline.model.settings import SETTINGS, Value
 from raftline.node.command_proposal import Applied, CommandProposal
 from raftline.node.partition import PartitionHost
 from raftline.node.questions import Arguments, Done
+from raftline.node.readers import find_message
 from raftline.node.trims import trim
 from raftline.storage.log_words import DamagedRange
 
@@ -76,11 +76,7 @@ class LogQuestions:
         find, log_start = host.log.find_time(time_ms), host.log.log_start
 
         def job() -> tuple[int, int]:
-            hit = find()
-            for message in [] if hit is None else open_batch(hit.batch):
-                if message.offset >= log_start and message.timestamp_ms >= time_ms:
-                    return message.offset, message.timestamp_ms
-            return end, -1
+            return find_message(find, time_ms, log_start) or (end, -1)
 
         def found(place: tuple[int, int] | None, error: BaseException | None) -> None:
             if place is not None:

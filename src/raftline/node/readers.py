@@ -131,8 +131,8 @@ class Readers:
         find = log.find_time(time_ms)
 
         def job() -> Looked:
-            hit = find()
-            return Looked(-1, -1, end) if hit is None else _inside(hit, time_ms, log_start, end)
+            offset, timestamp_ms = find_message(find, time_ms, log_start) or (-1, -1)
+            return Looked(offset, timestamp_ms, end)
 
         def found(looked: Looked | None, error: BaseException | None) -> None:
             if looked is not None:
@@ -176,13 +176,23 @@ class Readers:
                 growth.grown()
 
 
-def _inside(hit: TimeHit, time_ms: int, log_start: int, end: int) -> Looked:
-    """Return the first message of a batch at or after ``time_ms``."""
-    try:
-        messages = open_batch(hit.batch)
-    except RaftlineError:  # sealed by somebody whose messages nobody can read
-        messages = []
-    for message in messages:
-        if message.timestamp_ms >= time_ms and message.offset >= log_start:
-            return Looked(message.offset, message.timestamp_ms, end)
-    return Looked(hit.base_offset, time_ms, end)
+def find_message(
+    find: Callable[..., TimeHit | None], time_ms: int, log_start: int
+) -> tuple[int, int] | None:
+    """Return offset and time of the first message at or after ``time_ms``. Lane.
+
+    A trim may be inside a batch: where nothing late is left of it, the ones after it count.
+    """
+    hit = find()
+    while hit is not None:
+        try:
+            messages = open_batch(hit.batch)
+        except RaftlineError:  # sealed by somebody whose messages nobody can read
+            messages = []
+        for message in messages:
+            if message.timestamp_ms >= time_ms and message.offset >= log_start:
+                return message.offset, message.timestamp_ms
+        if hit.base_offset >= log_start or not messages:
+            return max(hit.base_offset, log_start), time_ms
+        hit = find(messages[-1].offset + 1)
+    return None

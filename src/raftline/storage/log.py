@@ -360,18 +360,20 @@ class PartitionLog:
 
     # ---- looking up by time
 
-    def find_time(self, time_ms: int) -> Callable[[], TimeHit | None]:
+    def find_time(self, time_ms: int) -> Callable[..., TimeHit | None]:
         """Return a job: the first batch, in offset order, with a message at ``time_ms`` or later.
 
-        The caller looks inside the batch for the message. The job raises DamagedRange.
+        The caller looks inside the batch for the message. A trim may be inside it: where nothing
+        late is left of it, the job is called again with the offset to go on from. It raises
+        DamagedRange.
         """
         files, items, generation = self.carry()
         log_start = self.log_start
 
-        def job() -> TimeHit | None:
+        def job(start: int = log_start) -> TimeHit | None:
             files.check_running(generation)
             files.write(items)
-            return files.find_time(time_ms, log_start)
+            return files.find_time(time_ms, start)
 
         return job
 

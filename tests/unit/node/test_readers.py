@@ -11,6 +11,8 @@ from raftline.model.records import seal_batch
 from raftline.node import readers
 from raftline.node.readers import Readers
 from raftline.storage.log_words import TimeHit
+from raftline.testing import cluster
+from tests.unit.node.work import TOPIC, question
 
 
 class Lane:
@@ -70,3 +72,19 @@ def test_a_failure_is_told() -> None:
     lane, answers = looking(None, 10)
     lane.jobs[0][1](None, OSError("gone"))
     assert isinstance(answers[0], StorageFault)
+
+
+def test_what_was_trimmed_of_a_batch_answers_no_look_up_by_time() -> None:
+    """The trim is inside the batch that the index finds: what comes after it counts."""
+    with cluster(nodes=1, seed=12) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        sim.append(TOPIC, [b"late", b"early"], timestamps_ms=[100, 50])
+        sim.append(TOPIC, [b"later"], timestamps_ms=[90])
+        assert sim.look_up_time(TOPIC, 0, 80) == Looked(0, 100, 3)
+        assert question(sim, "log.trim", offset=1) == {"log_start": 1}
+        assert sim.look_up_time(TOPIC, 0, 80) == Looked(2, 90, 3)
+        assert sim.look_up_time(TOPIC, 0, 95) == Looked(-1, -1, 3)
+        bounds = question(sim, "log.bounds", time=80)
+        assert (bounds["offset"], bounds["timestamp"]) == (2, 90)
+        bounds = question(sim, "log.bounds", time=95)
+        assert (bounds["offset"], bounds["timestamp"]) == (3, -1)
