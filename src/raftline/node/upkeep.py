@@ -10,6 +10,8 @@ Rules
     V3  What is done for each shard is done for the busy ones at once and for quiet ones in turn.
     V4  Nodes tick at the same instants. A tick that lets a replica stand for election comes a
         random while later, or those who miss the same leader would split the votes.
+    V5  A shard that is out of service costs the others nothing: what it has in the WAL is kept, but
+        holds no file back.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,6 +32,7 @@ from raftline.node.partition import PartitionHost
 from raftline.node.replica import Replica
 from raftline.node.trims import trim
 from raftline.raft.rpc import Entry
+from raftline.storage.wal import EntriesOf
 from raftline.transport.rpcs import (
     FRAME_QUIET,
     Heartbeat,
@@ -51,6 +54,7 @@ SPACE_MS = 1_000
 QUIET_ROUNDS = 32  # of housekeeping in which each quiet shard is looked at once
 QUIET_ROWS_MAX = 2_000
 WAL_PRESSURE = 0.5  # of bytes_max: checkpoint the shards that pin the oldest file
+ALL_BYTES = 1 << 62
 
 
 class Upkeep:
@@ -64,6 +68,7 @@ class Upkeep:
         self._leading = 0  # shards, counted now and then
         self._kept_round = self._scrub_at = 0
         self._kept_version = -1  # of the catalog, at the last housekeeping
+        self._is_reading_back = False  # what a shard out of service has in the WAL
         self._full_peers: dict[int, Heartbeat] = {}
         self.is_full = False  # too little free space to take appends
         self.free_bytes = self.total_bytes = -1
@@ -273,6 +278,24 @@ class Upkeep:
                 self._node.segments.checkpoint(replica)
         if self._node.wal.rewrite_pins(1 << 20, self._entries_of):
             self._node.turn.must_write()
+        self._free_wal_of_stopped()
+
+    def _free_wal_of_stopped(self) -> None:
+        """Write again what shards out of service pin: no checkpoint will free it. V5."""
+        node = self._node
+        job = node.wal.read_back_job(lambda shard: node.shards.get(shard) is not None)
+        if job is None or self._is_reading_back:
+            return
+        self._is_reading_back = True
+
+        def read(entries_of: EntriesOf | None, error: BaseException | None) -> None:
+            self._is_reading_back = False
+            if entries_of is None:
+                node.log("warning", "wal.read_back_failed", reason=str(error))
+            elif node.wal.rewrite_pins(ALL_BYTES, entries_of):
+                node.turn.must_write()
+
+        node.segments.run(job, read)
 
     def _entries_of(self, shard: int, start: int, end: int) -> Sequence[Entry]:
         replica = self._node.shards.get(shard)

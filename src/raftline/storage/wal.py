@@ -13,7 +13,8 @@ One turn
 Letting go
     ``checkpointed`` and later frames free files; ``release_job`` and ``prepare_spare`` do the file
     work in the segment lane. A shard that would pin the oldest file for ever (an idle shard's
-    vote, an uncommitted entry) is written again at the head by ``rewrite_pins``.
+    vote, an uncommitted entry) is written again at the head by ``rewrite_pins``. So is one that is
+    out of service, and that no checkpoint will free: ``read_back_job`` has its entries.
 
 Invariants
     W1  What a synced group holds is recovered, or its shard is reported damaged (the one
@@ -55,7 +56,7 @@ from raftline.storage.wal_format import (
 )
 from raftline.storage.wal_pins import Pins
 from raftline.storage.wal_recovery import Mark, Recovered, RecoveredShard, recover
-from raftline.storage.wal_scan import close_scans, open_scans
+from raftline.storage.wal_scan import FileScan, close_scans, open_scans, read_back
 
 __all__ = [
     "EntriesOf",
@@ -320,6 +321,39 @@ class Wal:
         added = self.pending_bytes - before
         self._is_rewriting = added > 0
         return added
+
+    def read_back_job(self, is_open: Callable[[int], bool]) -> Callable[[], EntriesOf] | None:
+        """Return a job that reads what pins the oldest file of shards that are not open.
+
+        For the segment lane; what it returns is for ``rewrite_pins``, and gives nothing once
+        another file is the oldest. None if there is nothing to read.
+        """
+        oldest = self._oldest
+        if self._is_rewriting or oldest >= self._written:
+            return None
+        shards = [
+            shard
+            for shard, pins in self._pins.of_file(oldest)
+            if pins.bytes_in(oldest) and shard not in self._unsettled and not is_open(shard)
+        ]
+        if not shards:
+            return None
+        found: dict[int, dict[int, Entry]] = {}
+
+        def entries_of(shard: int, start: int, end: int) -> Sequence[Entry]:
+            rows = found.get(shard, {}) if self._oldest == oldest else {}
+            ends = (index for index in range(start, end) if index not in rows)
+            return [rows[index] for index in range(start, next(ends, end))]
+
+        def job() -> EntriesOf:
+            scan = FileScan(self._files.open(oldest), oldest, self._identity)
+            try:
+                found.update(read_back(scan, shards))
+            finally:
+                scan.close()
+            return entries_of
+
+        return job
 
     def set_cluster(self, cluster: str) -> None:
         """Name the cluster in the files made from now on: the node became a member."""

@@ -106,6 +106,10 @@ class WalFiles:
                 generation = self._generation + 1
                 self._ready = (generation, self._make(generation))
 
+    def open(self, generation: int) -> File:
+        """Open a file to be read."""
+        return self._disk.open(f"{self.directory}/{file_name(generation)}")
+
     def retire(self, generations: list[int]) -> None:
         """Let files go: keep a few to be used again, remove the rest. F4."""
         self._leaving += generations

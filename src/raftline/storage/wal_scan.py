@@ -8,13 +8,17 @@ Costs
     sector group by sector group; what stays unreadable counts as zeros, that is, as damage.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
+from crc32c import crc32c
 
 from raftline.model.errors import WrongCluster
+from raftline.raft.rpc import Entry
 from raftline.storage.files import Disk, File
 from raftline.storage.wal_format import (
+    COPY,
+    ENTRY,
     FILE_SUFFIX,
     FIRST_POSITION,
     GROUP_HEADER_BYTES,
@@ -26,6 +30,7 @@ from raftline.storage.wal_format import (
     WalRefused,
     aligned,
     decode_file_header,
+    decode_frames,
     decode_group_header,
     generation_of,
     seed_of,
@@ -132,6 +137,20 @@ class FileScan:
             except OSError:
                 pieces.append(bytes(wanted))
         return b"".join(pieces)
+
+
+def read_back(scan: FileScan, shards: Collection[int]) -> dict[int, dict[int, Entry]]:
+    """Return the entries that a sound file holds of some shards, by index: the last of each."""
+    found: dict[int, dict[int, Entry]] = {shard: {} for shard in shards}
+    for group in scan.groups():
+        body = scan.read(group.position + GROUP_HEADER_BYTES, group.header.body_bytes)
+        frames, _ = decode_frames(body, scan.seed)
+        for kind, entry_kind, shard, index, term, at, length, crc in frames:
+            if kind & ~COPY == ENTRY and shard in found:
+                data = body[at : at + length]
+                if crc32c(data) == crc:
+                    found[shard][index] = Entry(index, term, entry_kind, data, crc)
+    return found
 
 
 def open_scans(disk: Disk, directory: str, identity: WalIdentity) -> list[FileScan]:

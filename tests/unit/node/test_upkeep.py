@@ -1,4 +1,4 @@
-"""Upkeep: ticks after a late turn, ticks of all nodes at once, and a disk that fills. V1-V4."""
+"""Upkeep: ticks after a late turn, ticks of all nodes at once, and a disk that fills. V1-V5."""
 
 import pytest
 
@@ -113,6 +113,25 @@ def test_a_node_that_cannot_measure_its_space_is_not_taken_for_full() -> None:
             node(sim, name).upkeep.measure_space = lambda: None  # type: ignore[method-assign]
         sim.advance("2s")
         assert node(sim, leader).upkeep.admission(replica(sim, leader, TOPIC)) is None
+
+
+def test_a_shard_out_of_service_holds_no_file_of_the_wal_back() -> None:
+    """V5: the other topics go on, and what it has in the WAL is there at the next start."""
+    with cluster(nodes=1, seed=37) as sim:
+        for topic in ("bad", TOPIC):
+            sim.create_topic(topic, partitions=1)
+        for number in range(20):
+            sim.append("bad", [b"%d" % number * 1_000])
+        node(sim, "node-1").shards.stop_replica(replica(sim, "node-1", "bad"), "a test")
+        for _ in range(30):
+            for _ in range(5):
+                sim.append(TOPIC, [b"x" * 100_000])
+            sim.advance("1s")
+        assert node(sim, "node-1").wal.file_count <= 5
+        sim.power_off("node-1")
+        sim.start("node-1")
+        sim.advance("2s")
+        assert [m.value for m in sim.read_all("bad")] == [b"%d" % n * 1_000 for n in range(20)]
 
 
 def test_quiet_shards_have_their_turn_of_housekeeping() -> None:

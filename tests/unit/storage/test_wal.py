@@ -359,6 +359,33 @@ def test_pins_are_rewritten_at_the_head(disk):
         assert not recovered.shards[shard].damage
 
 
+def test_what_nobody_has_in_memory_is_read_back_and_rewritten(disk):
+    wal, _ = make(disk)
+    wal.add_hard_state(1, 4, 1, 0)
+    wal.add_entries(1, entries(1, b"a", b"old", b"older" * 100))
+    flush(wal)
+    wal.add_entries(1, entries(2, b"b", b"c" * 1000, term=2))
+    flush(wal)
+    assert wal.read_back_job(lambda _: False) is None  # the oldest file is being written
+    end = fill(wal, 9, 1, 12)
+    assert wal.read_back_job(lambda _: True) is None  # they have checkpoints
+    job = wal.read_back_job(lambda shard: shard == 9)
+    assert job is not None
+    entries_of = job()
+    assert wal.rewrite_pins(1 << 20, entries_of) > 1000
+    flush(wal)
+    wal.checkpointed(9, end - 1)
+    release = wal.release_job()
+    assert release is not None
+    release()
+    assert wal.file_count <= 2
+    assert entries_of(1, 1, 4) == []  # another file is the oldest now
+    _, recovered = make(disk, {9: (end - 1, 1)})
+    assert recovered.shards[1].hard_state == HardState(4, 1, 0)
+    assert pairs(recovered.shards[1]) == [(1, 1, b"a"), (2, 2, b"b"), (3, 2, b"c" * 1000)]
+    assert not recovered.damages
+
+
 def test_a_rewritten_entry_does_not_void_later_ones(disk):
     wal, _ = make(disk)
     log = entries(1, b"a")
