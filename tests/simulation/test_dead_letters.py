@@ -186,8 +186,9 @@ def test_redrive_from_the_middle_of_a_batch_that_is_cold() -> None:
             c.append("t", [bytes(16 << 10)])
         c.advance("8s")
         assert question(c, "t.dlq", "letters.redrive", {"wanted": {}})["done"] == 1
-        got = [receive(c, wait_ms=1_000) for _ in range(3)]
-        assert [2, 3, 1, 1] in [one.spans[-4:] for one in got]
+        got = receive(c, wait_ms=1_000)
+        assert got.spans[:4] == [2, 3, 1, 1]  # first of all, though bytes do not reach far
+        assert len(got.spans) > 4
 
 
 def test_a_rate_spreads_the_work_and_says_where_to_go_on() -> None:

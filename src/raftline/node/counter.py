@@ -147,15 +147,20 @@ class Counter:
     def choose(
         self, group: "WorkGroup", host: "PartitionHost", count_max: int, at_ms: int
     ) -> tuple[list[int], bool, list[int] | None]:
-        """Return spans to deliver, whether any is a redelivery, and their keys if it is ordered."""
-        end, keys = host.log.log_end, None
-        if group.policy.ordered:
-            choice, keys = self._ordered.choose(group, self._reserved, end, count_max)
-        else:
+        """Return spans to deliver, whether any is a redelivery, and their keys if it is ordered.
+
+        In the order in which they were chosen: where bytes are short the last ones stay behind.
+        """
+        end = host.log.log_end
+        if not group.policy.ordered:
             lanes, ages = host.machine.lanes, host.ages
             choice = self._chooser.choose(group, lanes, ages, self._reserved, end, count_max, at_ms)
+            self.is_more = choice.is_more
+            return choice.spans(), bool(choice.again), None
+        choice, keys = self._ordered.choose(group, self._reserved, end, count_max)
         self.is_more = choice.is_more
-        return choice.first + choice.again, bool(choice.again), keys
+        first = sum(choice.first[1::4]) - sum(choice.first[::4])
+        return choice.again + choice.first, bool(choice.again), keys[first:] + keys[:first]
 
     def wants(self, group: "WorkGroup", host: "PartitionHost", count_max: int) -> Range | None:
         """Return the messages whose keys an ordered group must know before it can choose."""

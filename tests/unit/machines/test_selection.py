@@ -89,3 +89,13 @@ def test_the_bytes_of_lanes_are_fixed():
             [10, number(0, 5), number(2, 6)],
         ],
     ]
+
+
+def test_first_and_again_are_told_in_the_order_they_were_chosen_in():
+    choice = Choice([], [])
+    runs = [(0, 2, 1, 0, False), (2, 3, 2, 0, True), (3, 4, 2, 0, True), (4, 5, 1, 0, False)]
+    for run in (*runs, (5, 7, 1, 0, False), (9, 10, 3, 0, True)):
+        choice.add(run)
+    assert (choice.first, choice.again) == ([0, 2, 1, 0, 4, 7, 1, 0], [2, 4, 2, 0, 9, 10, 3, 0])
+    assert choice.spans() == [0, 2, 1, 0, 2, 4, 2, 0, 4, 7, 1, 0, 9, 10, 3, 0]
+    assert choice.count == 8

@@ -422,6 +422,21 @@ def test_bytes_are_bounded_and_what_did_not_fit_comes_next(sim: SimCluster) -> N
     assert offsets(receive(sim)) == [6, 7, 8, 9, 10, 11]
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_redelivery_is_not_left_behind_where_bytes_are_short(
+    sim: SimCluster, ordered: bool
+) -> None:
+    """It has the lowest offset, so it goes first, however much there is that nobody had yet."""
+    fill(sim, 60)
+    got = receive(sim, count=1, ordered=ordered)
+    assert offsets(got) == [0]
+    settle(sim, got, NACK)
+    again = receive(sim, count=50, bytes_max=500)
+    assert attempts(again)[0] == 2
+    assert offsets(again) == list(range(len(offsets(again))))
+    assert 1 < len(offsets(again)) < 50
+
+
 def test_redeliveries_far_apart_are_handed_out_together(sim: SimCluster) -> None:
     fill(sim, 30, batch=3)
     got = receive(sim)

@@ -62,6 +62,7 @@ class Choice(msgspec.Struct):
     again: list[int]  # READY rows: deliver when the Grant is committed
     count: int = 0  # messages in both
     is_more: bool = False  # the walk was cut short: ask again soon, also if nothing was found
+    behind: list[int] = []  # of each span of ``again``: as much of ``first`` goes before it
 
     def has_room(self, count_max: int) -> bool:
         """Say whether it may grow, up to so many messages."""
@@ -72,10 +73,23 @@ class Choice(msgspec.Struct):
         start, end, attempt, generation, again = run
         spans = self.again if again else self.first
         self.count += end - start
-        if spans and spans[-3] == start and spans[-2] == attempt and spans[-1] == generation:
+        is_next = not self.again or again == (self.behind[-1] == len(self.first))
+        if is_next and spans and spans[-3:] == [start, attempt, generation]:
             spans[-3] = end
-        else:
-            spans += (start, end, attempt, generation)
+            return
+        if again:
+            self.behind.append(len(self.first))
+        spans += (start, end, attempt, generation)
+
+    def spans(self) -> list[int]:
+        """Return both in one: the order in which they were chosen."""
+        found: list[int] = []
+        at = 0
+        for row, behind in enumerate(self.behind):
+            found += self.first[at:behind]
+            found += self.again[4 * row : 4 * row + 4]
+            at = behind
+        return found + self.first[at:]
 
 
 class Chooser:
