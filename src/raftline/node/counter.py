@@ -158,7 +158,6 @@ class Counter:
             self.is_more = choice.is_more
             return choice.spans(), bool(choice.again), None
         choice, keys = self._ordered.choose(group, self._reserved, end, count_max)
-        self.is_more = choice.is_more
         first = sum(choice.first[1::4]) - sum(choice.first[::4])
         return choice.again + choice.first, bool(choice.again), keys[first:] + keys[:first]
 

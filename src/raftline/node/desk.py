@@ -325,6 +325,7 @@ class Desk:
         """Have an ordered group know the keys of what comes next; False: they are being read."""
         if counter.feeding:
             return False
+        counter.is_more = False
         log = self._host.log
         for _ in range(FEEDS_MAX):
             wanted = counter.wants(group, self._host, count_max)

@@ -16,6 +16,7 @@ from raftline.model.batch import check_batch
 from raftline.model.calls import Received, Settled
 from raftline.model.errors import RaftlineError, TooLarge
 from raftline.model.records import seal_batch
+from raftline.node import desk
 from raftline.node.settle_pieces import PIECE_ROWS
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, host, lead, node, replica, stall_segments
@@ -485,6 +486,27 @@ def test_an_ordered_group_reads_keys_of_cold_messages(sim: SimCluster) -> None:
         settle(sim, got)
     shown = question(sim, "group.show", group=GROUP)
     assert (shown["floor"], shown["lag"]) == (40, 0)
+
+
+@pytest.mark.parametrize("wait_ms", [0, 3_000])
+def test_a_message_behind_many_of_a_parked_key_is_found_at_once(
+    sim: SimCluster, wait_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than are read in one go; then nothing happens that would wake anybody."""
+    monkeypatch.setattr(desk, "FEED_BYTES", 2_000)
+    leader, _ = lead(sim, TOPIC)
+    for at in range(20):
+        key = b"free" if at == 19 else b"parked"
+        sealed = seal_batch([(key, bytes(900), [], 1000)])
+        info = check_batch(sealed)
+        answer_of(
+            sim, lambda done, s=sealed, i=info: node(sim, leader).append(TOPIC, 0, s, i, 5000, done)
+        )
+    assert offsets(receive(sim, via=leader, count=1, ordered=True)) == [0]
+    began = sim.now_ms
+    got = receive(sim, via=leader, count=1, wait_ms=wait_ms)
+    assert offsets(got) == [19]
+    assert sim.now_ms - began < 1_000
 
 
 def test_a_damaged_range_is_mended_and_then_handed_out(sim: SimCluster) -> None:
