@@ -54,6 +54,7 @@ ENTRY_BYTES = 1 << 20  # commands of one turn share entries up to about this siz
 TURN_ROWS = 500  # rows that the commands of one turn may change: every replica applies them at once
 FEED_BYTES = 128 << 10  # messages whose keys are read at once
 FEEDS_MAX = 4  # such reads in one go
+TICK_AGAIN_MS = 100  # after log time could not pass: leadership was being handed over
 
 
 class DeskSettings:
@@ -414,9 +415,15 @@ class Desk:
             return
         due = self._host.machine.delivery.next_due_ms()
         if due is not None and due <= self._replica.time.stamp():
-            self.collect((), NEVER, 0, _nobody)
+            self.collect((), NEVER, 0, self._ticked)
         else:
             self.arm()
+
+    def _ticked(self, outcomes: Sequence[Outcome] | RaftlineError) -> None:
+        """Time passed; where it was refused, by one who leads on after all, it is tried again."""
+        if isinstance(outcomes, RaftlineError) and not self._closed and self._timer is None:
+            self._timer_due = 0
+            self._timer = self._clock.call_later(TICK_AGAIN_MS, self._tick)
 
     # ------------------------------------------------------------------ ends
 
@@ -507,7 +514,3 @@ def _refusal(outcomes: Sequence[Outcome] | RaftlineError) -> RaftlineError | Non
     if isinstance(outcomes, RaftlineError):
         return outcomes
     return outcomes[0].error() if isinstance(outcomes[0], Refused) else None
-
-
-def _nobody(_: Sequence[Outcome] | RaftlineError) -> None:
-    """Nobody waits for this."""

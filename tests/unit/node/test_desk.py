@@ -11,10 +11,11 @@ from raftline.machines.delivery.commands import (
     REJECT,
     START_NEXT,
 )
-from raftline.machines.delivery.rows import TIME
+from raftline.machines.delivery.rows import LEASED, READY, TIME
 from raftline.model.batch import check_batch
 from raftline.model.calls import Received, Settled
 from raftline.model.errors import RaftlineError, TooLarge
+from raftline.model.ids import ReplicaId, node_of
 from raftline.model.records import seal_batch
 from raftline.node import desk
 from raftline.node.settle_pieces import PIECE_ROWS
@@ -507,6 +508,23 @@ def test_a_message_behind_many_of_a_parked_key_is_found_at_once(
     got = receive(sim, via=leader, count=1, wait_ms=wait_ms)
     assert offsets(got) == [19]
     assert sim.now_ms - began < 1_000
+
+
+def test_a_lease_ends_though_leadership_was_to_be_handed_over_just_then(sim: SimCluster) -> None:
+    """The one who was to lead does not answer: log time could not pass, and passes later."""
+    leader, followers = lead(sim, TOPIC)
+    fill(sim, 1)
+    assert offsets(receive(sim, via=leader, lease_ms=2_000)) == [0]
+    sim.advance("1900ms")
+    sim.pause(followers[0])
+    led = replica(sim, leader, TOPIC)
+    voter = next(v for v in led.conf.voters if sim.name_of(node_of(ReplicaId(v))) == followers[0])
+    led.transfer(ReplicaId(voter))
+    sim.advance("20s")
+    assert led.is_leader
+    group = host(sim, leader, TOPIC).machine.delivery.groups[GROUP]
+    assert (group.counts[LEASED], group.counts[READY]) == (0, 1)
+    sim.resume(followers[0])
 
 
 def test_a_damaged_range_is_mended_and_then_handed_out(sim: SimCluster) -> None:
