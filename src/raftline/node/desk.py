@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from raftline.machines.delivery.commands import (
+    START_NEXT,
     Command,
     Deliver,
     DropGroup,
@@ -233,6 +234,16 @@ class Desk:
             return Counter(name, self.settings).waiting_lane(group, self._host, at_ms)
         return self._counter(name).waiting_lane(group, self._host, at_ms)
 
+    def begins(self, name: str, start: int, *, ordered: bool) -> bool:
+        """Begin a group that is not here, at what is next by now; say whether it is not yet."""
+        if name in self._host.machine.delivery.groups:
+            return False
+        counter = self._counter(name)
+        if not counter.opening:
+            at = self._host.machine.next_offset if start == START_NEXT else start
+            self._propose_group(counter, at, ordered=ordered)
+        return True
+
     def watch(self, watcher: Watcher) -> None:
         """Tell somebody once a group may have something here, or when his time is up."""
         self._watchers.append(watcher)
@@ -284,7 +295,10 @@ class Desk:
     def _open(self, counter: Counter, receiver: Receiver, group: WorkGroup | None) -> None:
         """Begin the group, or let it adopt the topic's settings."""
         ordered = receiver.ordered if group is None else group.policy.ordered
-        command = OpenGroup(counter.name, counter.policy_for(ordered=ordered), receiver.start)
+        self._propose_group(counter, receiver.start, ordered=ordered)
+
+    def _propose_group(self, counter: Counter, start: int, *, ordered: bool) -> None:
+        command = OpenGroup(counter.name, counter.policy_for(ordered=ordered), start)
         counter.opening = True
 
         def opened(outcomes: Sequence[Outcome] | RaftlineError) -> None:

@@ -22,6 +22,7 @@ from raftline.model.errors import (
 )
 from raftline.model.limits import (
     MEMBER_ID_CHARS_MAX,
+    PRIORITY_MIN,
     RECEIVE_COUNT_MAX,
     RECEIVERS_PARKED_MAX,
     WAIT_BOUND_MS,
@@ -62,6 +63,8 @@ class AskReady(msgspec.Struct, frozen=True, array_like=True):
     shards: list[int]
     group: str
     wait_ms: int
+    start: int = START_FIRST  # of the group, where this is the first that is heard of it
+    ordered: bool = False
 
 
 Ready = list[tuple[int, int]]  # shard, highest waiting lane
@@ -289,14 +292,22 @@ class Desks:
 
     # ------------------------------------------------------------------ what waits where
 
-    def ready_here(self, shards: Sequence[int], group: str) -> Ready:
-        """Return those of ``shards`` that are led here and have something for a group."""
+    def ready_here(self, shards: Sequence[int], ask: AskReady | Receive) -> Ready:
+        """Return those of ``shards`` that are led here and have something for a group.
+
+        A group that is to begin other than with all there is begins on all of them now, whichever
+        serves: one where it has not yet begun is returned too, as the last to be asked.
+        """
         found: Ready = []
+        is_plain = ask.start == START_FIRST and not ask.ordered
         for shard in shards:
             replica = self._node.shards.get(shard)
             if replica is None or not replica.is_leader:
                 continue
-            lane = self.of(replica).waiting_lane(group)
+            desk = self.of(replica)
+            lane = desk.waiting_lane(ask.group)
+            if not is_plain and desk.begins(ask.group, ask.start, ordered=ask.ordered):
+                lane = PRIORITY_MIN if lane is None else lane
             if lane is not None:
                 found.append((shard, lane))
         return found
@@ -321,13 +332,13 @@ class Desks:
 
     def _on_ready(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
         ask = _decode_ready(body)
-        found = self.ready_here(ask.shards, ask.group)
+        found = self.ready_here(ask.shards, ask)
         if found or ask.wait_ms <= 0:
             reply(_pack(found))
             return
 
         def changed() -> None:
-            reply(_pack(self.ready_here(ask.shards, ask.group)))
+            reply(_pack(self.ready_here(ask.shards, ask)))
 
         wait_ms = min(ask.wait_ms, timeout_ms)
         if not self.when_ready_here(ask.shards, ask.group, wait_ms, changed):

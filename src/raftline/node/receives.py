@@ -4,6 +4,9 @@ First every leader is asked at once what waits for the group, then the best part
 messages. Another receiver may have been faster: then the next best is asked. While nothing waits
 anywhere, all leaders are asked to say when that changes.
 
+The first look begins a group on every partition where it is to begin at what comes next, or
+ordered: which partition serves first, and when the others do, makes no difference to that.
+
 Invariants
     W1  One partition at most hands out messages for one receive: nothing is leased that the
         caller never hears of.
@@ -78,7 +81,8 @@ class SpreadReceive:
             if node == self._node.id:
                 self._ask_here(shards, wait_ms, gather)
             else:
-                body = [_pack((shards, self._ask.group, wait_ms))]
+                ask = self._ask
+                body = [_pack((shards, ask.group, wait_ms, ask.start, ask.ordered))]
                 self._node.remote.call(node, VERB_READY, body, patience_ms, gather.heard)
 
     def _by_node(self) -> dict[int, list[int]]:
@@ -91,7 +95,7 @@ class SpreadReceive:
 
     def _look_here(self) -> None:
         """All is led here: what one look does not find is waited for at once."""
-        found = self._desks.ready_here(self._shards, self._ask.group)
+        found = self._desks.ready_here(self._shards, self._ask)
         is_blind = not self._desks.leads_any(self._shards)
         wait_ms = self._slice_ms()
         if found or is_blind or wait_ms <= 0:
@@ -101,7 +105,7 @@ class SpreadReceive:
             self._await_here(self._shards, wait_ms, gather)
 
     def _ask_here(self, shards: list[int], wait_ms: int, gather: "_Gather") -> None:
-        found = self._desks.ready_here(shards, self._ask.group)
+        found = self._desks.ready_here(shards, self._ask)
         if found or wait_ms <= 0:
             gather.found(found, is_blind=not self._desks.leads_any(shards))
         else:
@@ -109,7 +113,7 @@ class SpreadReceive:
 
     def _await_here(self, shards: list[int], wait_ms: int, gather: "_Gather") -> None:
         def changed() -> None:
-            found = self._desks.ready_here(shards, self._ask.group)
+            found = self._desks.ready_here(shards, self._ask)
             gather.found(found, is_blind=not self._desks.leads_any(shards))
 
         if not self._desks.when_ready_here(shards, self._ask.group, wait_ms, changed):

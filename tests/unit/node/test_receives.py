@@ -12,7 +12,17 @@ from raftline.node import desks
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.little_batches import batch
 from tests.unit.node.whole import answer_of, node, shard_of
-from tests.unit.node.work import TOPIC, Answer, ask, offsets, receive, set_topic, settle
+from tests.unit.node.work import (
+    GROUP,
+    TOPIC,
+    Answer,
+    ask,
+    offsets,
+    question,
+    receive,
+    set_topic,
+    settle,
+)
 
 PARTITIONS = 6
 
@@ -183,6 +193,44 @@ def test_a_new_group_begins_where_it_is_told_on_every_partition(sim: SimCluster)
         got = receive(sim, partition=-1, start=START_NEXT)
         found += [(got.partition, offset) for offset in offsets(got)]
     assert sorted(found) == [(partition, 1) for partition in range(PARTITIONS)]
+
+
+@pytest.mark.parametrize("wait_ms", [0, 1_000])
+def test_what_comes_next_is_what_comes_after_the_first_receive_anywhere(
+    sim: SimCluster, wait_ms: int
+) -> None:
+    """Partitions that have nothing, or do not serve this receive, begin with it all the same."""
+    for partition in (1, 4):
+        send(sim, partition, b"old")
+    assert offsets(receive(sim, partition=-1, wait_ms=wait_ms, start=START_NEXT)) == []
+    for partition in range(PARTITIONS):
+        send(sim, partition, b"new")
+    found: list[tuple[int, int]] = []
+    for at in range(PARTITIONS):
+        got = receive(sim, partition=-1, start=START_NEXT, via=sim.nodes[at % 3])
+        found += [(got.partition, offset) for offset in offsets(got)]
+    assert sorted(found) == [(partition, int(partition in (1, 4))) for partition in range(6)]
+
+
+def test_one_who_waits_for_what_comes_next_gets_the_first_of_it(sim: SimCluster) -> None:
+    heard: list[Answer] = []
+    ask(sim, heard.append, partition=-1, wait_ms=9_000, start=START_NEXT)
+    sim.advance("500ms")
+    send(sim, 3, b"new")
+    sim.run_until(lambda: bool(heard), "1s")
+    got = heard[0]
+    assert isinstance(got, Received)
+    assert (got.partition, offsets(got)) == (3, [0])
+
+
+def test_the_first_receive_makes_a_group_ordered_on_every_partition(sim: SimCluster) -> None:
+    send(sim, 2, b"x")
+    assert offsets(receive(sim, partition=-1, ordered=True)) == [0]
+    sim.advance("100ms")
+    assert receive(sim, partition=5).spans == []  # says nothing of order, and is not the first
+    for partition in range(PARTITIONS):
+        shown = question(sim, "group.show", partition, group=GROUP)
+        assert shown["policy"]["ordered"], partition
 
 
 def test_weighted_lanes_leave_none_out(sim: SimCluster) -> None:
