@@ -35,6 +35,7 @@ from raftline.model.errors import (
 from raftline.model.limits import (
     BATCH_BYTES_MAX,
     ENTRY_BATCHES_MAX,
+    OFFSET_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     READ_BYTES_MAX,
@@ -302,8 +303,8 @@ def _delay_ms(item: NewWaiting, now_ms: int) -> int:
 
 def _number(asked: Arguments, name: str, default: int | None = None) -> int:
     value = asked.get(name, default)
-    if not isinstance(value, int):
-        raise InvalidArgument(f"{name} is missing or no number")
+    if not isinstance(value, int) or abs(value) > OFFSET_MAX:  # a command has 64 bits for it
+        raise InvalidArgument(f"{name} is missing, no number, or out of bounds")
     return value
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from raftline.model.errors import NotWaiting, RaftlineError, UnknownMessage
 from raftline.model.records import seal_batch
+from tests.unit.gateways.sim_web import SimWeb, serve_sim
 from tests.unit.gateways.web import Reply, Web, serve
 
 DELAYED = "/v1/topics/orders/delayed"
@@ -173,3 +174,18 @@ def test_a_place_with_a_number_beyond_all_bounds_is_no_place() -> None:
     (answer,), _ = ask(page, ("GET", f"{DELAYED}?after=1.0.{'9' * 20}"))
     assert answer.status == 400
     assert answer.json["error"]["code"] == "invalid_argument"
+
+
+def test_an_id_with_a_number_beyond_all_bounds_is_no_id() -> None:
+    """On whole nodes: the leader has 64 bits for it, and nobody is hurt by a longer one."""
+
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        (sent,) = await web.publish("x", delay="1h")
+        far = f"{DELAYED}/orders.0.w9999999999999999999"
+        for method, path in (("DELETE", far), ("POST", far + "/move"), ("GET", far)):
+            body = {"delay": "1s"} if method == "POST" else b""
+            assert (await web.ask(method, path, body)).status == 400, method
+        assert (await web.ok("DELETE", f"{DELAYED}/{sent['id']}"))["cancelled"]
+
+    serve_sim(scenario, nodes=3)
