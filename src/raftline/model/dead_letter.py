@@ -6,6 +6,7 @@ of ``HEADERS``; what a producer wrote under such a name stays in front and is no
 
 import msgspec
 
+from raftline.model.limits import OFFSET_MAX
 from raftline.model.message import Header, Message, NewMessage
 from raftline.model.names import place
 
@@ -107,17 +108,25 @@ def _story(ours: dict[str, str]) -> Story:
     topic, _, partition = where.rpartition("/")
     return Story(
         topic=topic,
-        partition=int(partition),
-        offset=int(offset),
+        partition=_number(partition),
+        offset=_number(offset),
         topic_uuid=ours["raftline-origin-uuid"],
         group=ours["raftline-group"],
-        generation=int(ours["raftline-generation"]),
+        generation=_number(ours["raftline-generation"]),
         reason=ours["raftline-reason"],
-        attempts=int(ours["raftline-attempts"]),
-        first_ms=int(ours["raftline-first-ms"]),
-        last_ms=int(ours["raftline-last-ms"]),
-        dead_ms=int(ours["raftline-dead-ms"]),
+        attempts=_number(ours["raftline-attempts"]),
+        first_ms=_number(ours["raftline-first-ms"]),
+        last_ms=_number(ours["raftline-last-ms"]),
+        dead_ms=_number(ours["raftline-dead-ms"]),
         member=ours["raftline-member"],
         error=ours["raftline-error"],
         lost=ours.get("raftline-lost", ""),
     )
+
+
+def _number(text: str) -> int:
+    """Return a number as we write them. Raises ValueError: somebody else wrote it."""
+    number = int(text)
+    if not 0 <= number <= OFFSET_MAX:
+        raise ValueError(text)
+    return number

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from raftline.model.dead_letter import Story
+from raftline.model.dead_letter import HEADERS, Story
 from raftline.model.errors import NoLeader, RaftlineError, UnknownTopic
+from tests.unit.gateways.sim_web import SimWeb, serve_sim
 from tests.unit.gateways.web import Web, serve
 
 DLQ = "/v1/topics/orders/dlq"
@@ -223,3 +224,30 @@ def test_refusals_pass() -> None:
     assert (reply.status, reply.json["error"]["code"]) == (503, "no_leader")
     reply, _ = ask({}, "GET", DLQ + "?form=xml")
     assert reply.status == 400
+
+
+@pytest.mark.parametrize("name", ["raftline-origin", "raftline-generation", "raftline-dead-ms"])
+@pytest.mark.parametrize("number", ["9" * 25, "-" + "9" * 25, "-1", "9" * 5000])
+def test_what_only_looks_like_a_letter_is_none(name: str, number: str) -> None:
+    """A dead-letter topic is one like any other: people may write anything there."""
+
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        await web.create("orders.dlq")
+        story = dict.fromkeys(HEADERS[1:12], "1") | {HEADERS[0]: "orders/0@1"}
+        story[name] = f"orders/0@{number}" if name == HEADERS[0] else number
+        headers = {header: story[header] for header in HEADERS[:12]}
+        await web.publish("x", topic="orders.dlq", headers=headers)
+        assert await web.ok("GET", "/v1/topics/orders/dlq") == {"letters": [], "next": None}
+
+    serve_sim(scenario, nodes=3)
+
+
+def test_times_beyond_all_bounds_are_no_times() -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        for query in ("from=" + "9" * 5000, "to=" + "9" * 30, "from=x"):
+            reply = await web.ask("GET", f"/v1/topics/orders/dlq?{query}")
+            assert (reply.status, reply.code) == (400, "invalid_argument"), query[:9]
+
+    serve_sim(scenario)

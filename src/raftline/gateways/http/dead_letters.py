@@ -229,7 +229,8 @@ def _fields(chosen: Filter) -> dict[str, object]:
 
 
 def _moment(text: str | None) -> str | int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() else text
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 19
+    return int(text) if text is not None and is_number else text
 
 
 def _offset(topic: str, name: str) -> int:
