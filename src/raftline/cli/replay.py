@@ -121,14 +121,14 @@ def _id(headers: Row, topic: str, partition: int, offset: int) -> str:
 
 def _put_header(headers: Row, coded: Row, name: str, value: bytes | None) -> None:
     """Put one header in, as a read over HTTP shows it."""
+    into = headers
     try:
         text = None if value is None else value.decode()
     except UnicodeDecodeError:
-        coded[name] = base64.b64encode(value or b"").decode()
-        return
-    if name not in headers:
-        headers[name] = text
-    elif isinstance(headers[name], list):
-        headers[name].append(text)
+        into, text = coded, base64.b64encode(value or b"").decode()
+    if name not in into:
+        into[name] = text
+    elif isinstance(into[name], list):
+        into[name].append(text)
     else:
-        headers[name] = [headers[name], text]
+        into[name] = [into[name], text]

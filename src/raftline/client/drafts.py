@@ -134,18 +134,18 @@ def header_pairs(headers: Headers | None) -> list[Header] | tuple[Header, ...]:
 
 def _put_headers(item: dict[str, Any], pairs: Sequence[Header]) -> None:
     texts: dict[str, Any] = {}
-    coded: dict[str, str] = {}
+    coded: dict[str, Any] = {}
     for name, content in pairs:
+        into = texts
         try:
             text = None if content is None else content.decode()
         except UnicodeDecodeError:
-            coded[name] = base64.b64encode(content or b"").decode()
-            continue
-        if name in texts:
-            before = texts[name]
-            texts[name] = [*before, text] if isinstance(before, list) else [before, text]  # pyright: ignore[reportUnknownVariableType]
+            into, text = coded, base64.b64encode(content or b"").decode()
+        if name in into:
+            before = into[name]
+            into[name] = [*before, text] if isinstance(before, list) else [before, text]  # pyright: ignore[reportUnknownVariableType]
         else:
-            texts[name] = text
+            into[name] = text
     if texts:
         item["headers"] = texts
     if coded:

@@ -41,7 +41,7 @@ def test_wishes_make_it_json() -> None:
     item = row(
         b"\xff",
         key=b"k",
-        headers=[("a", "1"), ("a", "2"), ("raw", b"\xfe")],
+        headers=[("a", "1"), ("a", "2"), ("raw", b"\xfe"), ("two", b"\xfe"), ("two", b"\xff")],
         delay="5m",
         dedup_key="d",
         partition=3,
@@ -52,7 +52,7 @@ def test_wishes_make_it_json() -> None:
         "value_base64": "/w==",
         "key": "k",
         "headers": {"a": ["1", "2"]},
-        "headers_base64": {"raw": "/g=="},
+        "headers_base64": {"raw": "/g==", "two": ["/g==", "/w=="]},
         "delay": 300_000,
         "dedup_key": "d",
         "partition": 3,

@@ -180,7 +180,7 @@ def test_read_returns_what_was_sent_whatever_the_bytes() -> None:
             "key_base64": "/w==",
             "value_base64": "/wA=",
             "headers": {"a": ["1", "2", None], "b": None, "\u00e9": "\u00e9"},
-            "headers_base64": {"c": "/w=="},
+            "headers_base64": {"c": "/w==", "d": ["/w==", "/g==", "/Q=="]},
             "timestamp": 1_234,
         }
         plain = {"key": "k", "value": "h\u00e9llo", "timestamp": 5}

@@ -43,9 +43,10 @@ def header_pairs(row: Json) -> Iterable[tuple[str, bytes | None]]:
         given = cast("list[Any]", values if isinstance(values, list) else [values])
         for value in given:
             yield name, None if value is None else str(value).encode()
-    coded: dict[str, str] = row.get("headers_base64") or {}
-    for name, text in coded.items():
-        yield name, base64.b64decode(text)
+    coded: Json = row.get("headers_base64") or {}
+    for name, values in coded.items():
+        for text in cast("list[str]", values if isinstance(values, list) else [values]):
+            yield name, base64.b64decode(text)
 
 
 def _item(message: messages_pb2.Message) -> Json:
@@ -69,13 +70,12 @@ def _item(message: messages_pb2.Message) -> Json:
 
 
 def _put_header(item: Json, name: str, value: bytes | None) -> None:
+    headers = item["headers"]
     try:
         text = None if value is None else value.decode()
     except UnicodeDecodeError:
-        coded = item.setdefault("headers_base64", {})
-        coded[name] = base64.b64encode(value or b"").decode()
-        return
-    headers = item["headers"]
+        headers = item.setdefault("headers_base64", {})
+        text = base64.b64encode(value or b"").decode()
     if name not in headers:
         headers[name] = text
     else:

@@ -23,6 +23,7 @@ from raftline.model.errors import InvalidArgument
 from raftline.model.message import Header, Message, NewMessage
 
 HeaderValues = str | list[str | None] | None
+CodedValues = str | list[str]
 
 
 class NewItem(msgspec.Struct, forbid_unknown_fields=True):
@@ -33,7 +34,7 @@ class NewItem(msgspec.Struct, forbid_unknown_fields=True):
     key: str | None = None
     key_base64: str | UnsetType = UNSET
     headers: dict[str, HeaderValues] | None = None
-    headers_base64: dict[str, str] | None = None
+    headers_base64: dict[str, CodedValues] | None = None
     timestamp: Int | None = None
     partition: Int | None = None
     encoding: Literal["text", "base64"] | None = None  # of value
@@ -55,7 +56,7 @@ class ReadItem(msgspec.Struct, gc=False):
     headers: dict[str, HeaderValues]
     key_base64: str | UnsetType = UNSET
     value_base64: str | UnsetType = UNSET
-    headers_base64: dict[str, str] | UnsetType = UNSET
+    headers_base64: dict[str, CodedValues] | UnsetType = UNSET
     priority: int | UnsetType = UNSET  # other than 0, as its sender said
 
 
@@ -87,8 +88,9 @@ def _headers(item: NewItem) -> list[Header]:
         for value in values if isinstance(values, list) else [values]:
             content = None if value is None else value.encode()
             headers.append((name, content))
-    for name, text in (item.headers_base64 or {}).items():
-        headers.append((name, _base64(f"headers_base64.{name[:40]}", text)))
+    for name, coded in (item.headers_base64 or {}).items():
+        texts = coded if isinstance(coded, list) else [coded]
+        headers += [(name, _base64(f"headers_base64.{name[:40]}", text)) for text in texts]
     check_headers(headers)
     return headers
 
@@ -150,9 +152,13 @@ def _put_header(item: ReadItem, name: str, value: bytes | None) -> None:
     try:
         text = None if value is None else value.decode()
     except UnicodeDecodeError:
-        if item.headers_base64 is UNSET:
-            item.headers_base64 = {}
-        item.headers_base64[name] = _to_base64(value or b"")
+        coded = {} if item.headers_base64 is UNSET else item.headers_base64
+        one, known = _to_base64(value or b""), coded.get(name)
+        if known is None:
+            coded[name] = one
+        else:
+            coded[name] = [*known, one] if isinstance(known, list) else [known, one]
+        item.headers_base64 = coded
         return
     if name not in item.headers:
         item.headers[name] = text
