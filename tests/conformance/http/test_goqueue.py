@@ -118,6 +118,25 @@ def test_a_poll_waits_and_keeps_the_member() -> None:
     serve_sim(scenario)
 
 
+def test_polls_of_a_member_begin_with_another_partition_each_time() -> None:
+    """One that is never empty keeps nobody from the others, also where two members take turns."""
+
+    async def scenario(web: SimWeb) -> None:
+        await web.create(partitions=4)
+        one, two = await join(web, "a"), await join(web, "b")
+        for _ in range(3):
+            await poll(web, one)
+            await poll(web, two)
+        await web.publish(*[f"m{n}" for n in range(40)])
+        seen: list[set[str]] = [set(), set()]
+        for _ in range(2):
+            for at, member in enumerate((one, two)):
+                seen[at] |= set((await poll(web, member, "&limit=2"))["messages"])
+        assert [len(partitions) for partitions in seen] == [2, 2]
+
+    serve_sim(scenario)
+
+
 def test_two_members_share_the_partitions() -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create(partitions=4)

@@ -35,6 +35,7 @@ from raftline.node.ports import Clock
 
 TAG = "goqueue"
 TRACES_DEFAULT, TRACES_MAX = 100, 1_000
+MEMBERS_KNOWN_MAX = 10_000  # whose turn this node remembers
 STATES = {  # a trace's status in GoQueue's words
     "completed": "settled",
     "pending": "fresh",
@@ -120,7 +121,16 @@ class Alive(msgspec.Struct):
 class GoqueueRoutes:
     """What GoQueue has and the native API has not, then everything native without /v1."""
 
-    __slots__ = ("_calls", "_clock", "_deliveries", "_messages", "_places", "_settings", "_traces")
+    __slots__ = (
+        "_calls",
+        "_clock",
+        "_deliveries",
+        "_messages",
+        "_places",
+        "_settings",
+        "_traces",
+        "_turns",
+    )
 
     def __init__(
         self,
@@ -137,6 +147,7 @@ class GoqueueRoutes:
         self._settings = settings
         self._traces = TraceRoutes(calls)
         self._places = Places(calls)
+        self._turns: dict[str, int] = {}  # polls of a member: each begins with another partition
 
     def add_to(self, router: Router) -> None:
         """Add the routes; the last to be added, because it looks at those that are there."""
@@ -211,7 +222,12 @@ class GoqueueRoutes:
 
     def poll(self, exchange: Exchange, request: Request) -> None:
         """Lease messages of the member's partitions; each is settled by its receipt handle."""
-        LeasedPoll(self._clock, self._calls, self._deliveries, exchange, request).start()
+        member = request.query.get("member_id", "")
+        turn = self._turns[member] = self._turns.pop(member, 0) + 1
+        if len(self._turns) > MEMBERS_KNOWN_MAX:
+            del self._turns[next(iter(self._turns))]  # the longest silent
+        calls, deliveries = self._calls, self._deliveries
+        LeasedPoll(self._clock, calls, deliveries, exchange, request, turn).start()
 
     # ------------------------------------------------------------------ traces
 

@@ -56,6 +56,7 @@ class LeasedPoll:
         deliveries: DeliveryRoutes,
         exchange: Exchange,
         request: Request,
+        turn: int,
     ) -> None:
         self._clock = clock
         self._calls = calls
@@ -71,7 +72,7 @@ class LeasedPoll:
         wait_ms = duration_ms("timeout", request.query.get("timeout", "0"), 0, WAIT_MS_MAX)
         self._deadline = clock.mono_ms() + wait_ms
         self._found: list[tuple[str, Delivered]] = []
-        self._turn = 0
+        self._turn = turn  # which of the partitions is asked first
         self._view: MemberView | None = None
         exchange.weigh(READ_BYTES_DEFAULT)
 
