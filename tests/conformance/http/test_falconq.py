@@ -116,6 +116,22 @@ def test_a_peek_moves_nothing() -> None:
     serve_sim(scenario)
 
 
+def test_a_peek_begins_with_what_is_kept() -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create(partitions=1)
+        for n in range(5):
+            await publish(web, f"m{n}")
+        path = "/v1/topics/orders/partitions/0/trim"
+        assert (await web.ok("POST", path, {"offset": 3}))["log_start"] == 3
+        for more in ("", "&offset=1", "&partitionID=0"):
+            peeked = await web.ok("GET", f"/topic/orders/peek?batch=5{more}")
+            assert texts(peeked) == ["m3", "m4"], more
+            assert (peeked["startOffset"], peeked["nextOffset"]) == (3, 5)
+        assert texts(await web.ok("GET", "/topic/orders/peek?offset=9")) == []
+
+    serve_sim(scenario)
+
+
 def test_raft_stats_and_refusals() -> None:
     async def scenario(web: SimWeb) -> None:
         await publish(web, "m")

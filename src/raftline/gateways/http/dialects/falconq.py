@@ -248,9 +248,21 @@ class FalconqRoutes:
         bytes_max = max(1, READ_BYTES_DEFAULT // len(partitions))
 
         def reading(number: int) -> Call:
-            return lambda take: self._calls.read(
-                topic, number, offset, bytes_max, 0, request.timeout_ms, take
-            )
+            def read(at: int, take: Callable[[Any], None]) -> None:
+                self._calls.read(topic, number, at, bytes_max, 0, request.timeout_ms, take)
+
+            def peek(take: Callable[[Any], None]) -> None:
+                def took(reply: Any) -> None:
+                    is_out = isinstance(reply, OffsetOutOfRange)
+                    start = int(reply.extras["log_start"]) if is_out else 0
+                    if start > offset:
+                        read(start, take)  # retention took what was before
+                    else:
+                        take(reply)
+
+                read(offset, took)
+
+            return peek
 
         def took(replies: list[Any]) -> None:
             rows: list[tuple[int, int, int, Message]] = []
