@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import msgspec
+
 from tests.unit.gateways.sim_web import SimWeb, serve_sim
 
 EMAIL = {"type": "email", "payload": {"to": "user@example.com", "subject": "Hello"}}
@@ -240,6 +242,27 @@ def test_what_is_no_task_is_refused() -> None:
             assert (await web.ask("POST", "/tasks", body)).status == 400, body
         assert (await web.ask("POST", "/tasks/lease", {})).status == 400
         assert (await web.ask("POST", "/tasks/lease", {"worker_id": ""})).status == 400
+        for after in ("w1", f"w{'9' * 5000}.1", f"w1.{'9' * 20}", "9" * 5000):
+            assert (await web.ask("GET", f"/tasks?after={after}")).status == 400, after[:9]
+
+    serve_sim(scenario)
+
+
+def test_a_payload_that_is_too_deep_is_refused_or_shown_as_text() -> None:
+    """How deep is too deep hangs on who reads it: what one took may be too much for another."""
+
+    async def scenario(web: SimWeb) -> None:
+        await enqueue(web)
+        deep = "[" * 5000 + "]" * 5000
+        refused = await web.ask("POST", "/tasks", f'{{"type": "t", "payload": {deep}}}'.encode())
+        assert (refused.status, refused.code) == (400, "invalid_argument")
+        (sent,) = await web.publish(deep, topic="tasks")
+        shown = await web.ask("GET", f"/tasks/{sent['id']}")
+        assert (shown.status, shown.json["payload"]) == (200, deep)
+        for body in ({"name": "t", "settings": "DEEP"}, {"topic": "DEEP"}):
+            path = "/v1/topics" if "name" in body else "/sendMessage"
+            raw = msgspec.json.encode(body).replace(b'"DEEP"', deep.encode())
+            assert (await web.ask("POST", path, raw)).status == 400, path
 
     serve_sim(scenario)
 

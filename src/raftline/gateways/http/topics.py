@@ -186,7 +186,7 @@ def decode(body: bytes, kind: type[Any], example: str) -> Any:
     """Return the body as a struct. Raises InvalidArgument that shows what it looks like."""
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(str(error), f"the body looks like {example}") from error
 
 

@@ -239,7 +239,7 @@ def _decode(body: bytes, kind: type[Any], example: str) -> Any:
         found = msgspec.json.decode(body or b"{}", type=dict[str, Any])
         named = {names.get(name.lower(), name): value for name, value in found.items()}
         return msgspec.convert(named, kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(str(error), f"the body looks like {example}") from error
 
 

@@ -53,7 +53,8 @@ class TaskPage:
         """Begin behind ``after``: an offset, or what stands in the list of delayed tasks."""
         if after.startswith("w"):
             parts = after[1:].split(".")
-            if len(parts) != 2 or not all(p.isascii() and p.isdigit() for p in parts):
+            is_sound = all(p.isascii() and p.isdigit() and len(p) < 19 for p in parts)
+            if len(parts) != 2 or not is_sound:
                 raise InvalidArgument(f"after={after[:40]!r} is no place", "use next of a page")
             self._list_delayed([], [int(parts[0]), int(parts[1])])
             return

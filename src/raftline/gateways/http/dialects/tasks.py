@@ -112,7 +112,7 @@ def payload_of(value: bytes | None) -> Any:
         return None
     try:
         return msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return value.decode("utf-8", "replace")
 
 
