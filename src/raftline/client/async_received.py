@@ -60,6 +60,7 @@ class AsyncMessage(LeasedMessage):
 
     async def __aenter__(self) -> "AsyncMessage":
         self._receiver.hold((self._lease, self._stored))
+        self._receiver.watch()
         return self
 
     async def __aexit__(
@@ -113,6 +114,7 @@ class AsyncReceiving:
         if self._wish.extend:
             self._current = leased
             receiver.hold(leased)
+            receiver.watch()
         return AsyncMessage(self._line, receiver, leased)
 
     async def _take(self, receiver: Receiver) -> Leased:

@@ -51,7 +51,8 @@ class Message(LeasedMessage):
         self._line.settle(self._extended(lease), wait=wait)
 
     def __enter__(self) -> "Message":
-        self._line.background.call(self._receiver.hold, (self._lease, self._stored))
+        self._receiver.hold((self._lease, self._stored))
+        self._line.background.call(self._receiver.watch)
         return self
 
     def __exit__(
@@ -100,7 +101,8 @@ class Receiving(Iterator[Message]):
             receiver.lapsed_count += 1
         if receiver.wish.extend:
             self._current = leased
-            self._line.background.call(receiver.hold, leased)
+            receiver.hold(leased)
+            self._line.background.call(receiver.watch)
         return Message(self._line, receiver, leased)
 
     def _take(self) -> Leased:

@@ -10,7 +10,8 @@ Rules
         poll is left.
     R3  A message whose lease ran out while it waited here is dropped: somebody else has it.
     R4  With ``extend``, messages that wait here and the one in work are extended after half of
-        their lease, as long as the worker lives; the one in work also after ``close``.
+        their lease, as long as the worker lives; the one in work also after ``close``. The worker
+        says itself, on its own thread, when it begins and ends: one must not overtake the other.
     R5  Without an answer for the whole timeout the receiver ends with an error; after ``wait_ms``
         without a message it ends.
     R6  When it is closed, an answer that is near is awaited and given back; after ``HANG_UP_MS``
@@ -281,7 +282,7 @@ class Receiver:
             self._idle_since_ms = now
             self.ready.extend(leased)
             if self.wish.extend:
-                self._watch()
+                self.watch()
         wait_ms = self.wish.wait_ms
         if self.wish.is_single:
             self.is_over = True
@@ -341,7 +342,8 @@ class Receiver:
 
     # ------------------------------------------------------------------ extending
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
+        """Look after what is held from now on."""
         if self._extend_timer is None:
             delay = self._lease_ms * LEASE_SHARE / 4
             self._extend_timer = self._caller.clock.call_later(delay, self._extend_due)
@@ -360,7 +362,7 @@ class Receiver:
             )
         self._settles.take(settles)
         if kept:
-            self._watch()
+            self.watch()
 
     def _extended(self, lease: Lease, asked_ms: float) -> Callable[[RaftlineError | None], None]:
         def told(error: RaftlineError | None) -> None:
@@ -370,9 +372,8 @@ class Receiver:
         return told
 
     def hold(self, one: Leased) -> None:
-        """Extend a message that is in work, until it is settled or let go."""
+        """Extend a message that is in work, until it is settled or let go. On any thread. R4."""
         self.held[id(one[1])] = one
-        self._watch()
 
     def let_go(self, message: Message) -> None:
         """Extend a message no more."""

@@ -1,0 +1,91 @@
+"""Messages in the hands of a worker: who keeps them, and until when."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+
+import pytest
+
+from raftline.client.async_line import AsyncLine
+from raftline.client.async_received import TURN_MESSAGES
+from raftline.client.clock import mono_ms
+from raftline.client.core.batches import Batch
+from raftline.client.core.receives import Leased
+from raftline.client.core.settles import Lease
+from raftline.client.line import Line
+from raftline.client.received import Receiving
+from raftline.model.errors import InvalidArgument, TimedOut, Unavailable
+from raftline.model.message import Message
+
+NOBODY = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    with Line(NOBODY, timeout="50ms") as line:
+        yield line
+
+
+def leased(offset: int, lease_ms: int = 10_000) -> Leased:
+    lease = Lease("t", 0, "g", 1, 1, 1, 0, lease_ms, mono_ms() + lease_ms)
+    return lease, Message(offset=offset, timestamp_ms=5, key=None, value=b"v", headers=())
+
+
+@contextmanager
+def busy(line: Line) -> Iterator[None]:
+    """Keep the thread that does the I/O busy, and wait until it did what it was told meanwhile."""
+    go = threading.Event()
+    line.background.call(go.wait, 10)
+    try:
+        yield
+    finally:
+        go.set()
+        line.background.wait(lambda done: done(True), 10)
+
+
+def supplied(line: Line, *offsets: int, extend: bool) -> Receiving:
+    receiving = line.receive("t", group="g", lease="10s", extend=extend)
+    receiving._receiver.ready.extend(leased(offset) for offset in offsets)
+    return receiving
+
+
+def test_a_message_that_is_done_before_it_is_held_is_not_held_for_ever(line: Line) -> None:
+    receiving = supplied(line, 1, 2, 3, extend=True)
+    with busy(line):
+        for _ in range(2):
+            next(receiving).ack()
+        last = next(receiving)
+    assert [message.offset for _, message in receiving._receiver.held.values()] == [last.offset]
+
+
+def test_a_block_that_ends_before_its_message_is_held_leaves_none_held(line: Line) -> None:
+    receiving = supplied(line, 1, extend=False)
+    with busy(line), next(receiving):
+        pass
+    assert not receiving._receiver.held
+
+
+FORKED = """
+import os, sys, time
+import raftline
+from raftline.model.errors import Unavailable
+line = raftline.connect("http://127.0.0.1:1", timeout="3s")
+line.send("t", b"v")
+began = time.monotonic()
+child = os.fork()
+if not child:
+    try:
+        line.send("t", b"v").result()
+    except Unavailable:
+        sys.exit(7)  # what was connected is closed at the exit
+    sys.exit(1)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), time.monotonic() - began)
+os._exit(0)
+"""
