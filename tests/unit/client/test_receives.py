@@ -212,6 +212,25 @@ def test_closing_hangs_up_on_a_node_that_waits() -> None:
     assert desk.receiver.error is None
 
 
+def test_what_is_given_back_is_not_handed_out_meanwhile() -> None:
+    """The worker's thread takes messages while the other one closes the receiver."""
+    desk = Desk(leased(0, 3), SETTLED)
+    desk.receiver.start()
+    desk.clock.advance(2)
+    taken: list[int] = []
+    request = desk.network.request
+
+    def meanwhile(*call) -> None:
+        if desk.receiver.ready:
+            taken.append(desk.receiver.ready.popleft()[1].offset)
+        request(*call)
+
+    desk.network.request = meanwhile
+    desk.receiver.close()
+    assert desk.settled() == [{"settles": [[RELEASE, 3, 1, 1, 0, [0, 3]]]}]
+    assert not taken
+
+
 def test_an_answer_that_is_near_is_given_back() -> None:
     desk = Desk(leased(7, 2), SETTLED)
     desk.receiver.start()

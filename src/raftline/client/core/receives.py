@@ -18,6 +18,7 @@ Rules
         the node waits for messages, and is hung up on, so that it leases none to nobody.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from urllib.parse import quote
@@ -224,8 +225,7 @@ class Receiver:
             self._caller.clock.call_later(HANG_UP_MS, self._hang_up)
         else:
             self._hang_up()
-        self._give_back(list(self.ready))
-        self.ready.clear()
+        self._give_back(self._take_all())
         self.on_change()
 
     def is_lapsed(self, lease: Lease) -> bool:
@@ -333,6 +333,14 @@ class Receiver:
             )
             leased += [(lease, found[offset]) for offset in range(start, end)]
         return leased
+
+    def _take_all(self) -> list[Leased]:
+        """Take what waits, one by one: what is given back here no worker takes meanwhile."""
+        taken: list[Leased] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                taken.append(self.ready.popleft())
+        return taken
 
     def _give_back(self, leased: list[Leased]) -> None:
         """Let others have what was leased and not worked on; it counts as no delivery."""
