@@ -5,6 +5,7 @@ one awaits.
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from random import Random
@@ -384,9 +385,10 @@ class AsyncLine:
         self._is_closed = True
         engine = self._engine
         try:
-            await self._until(
-                lambda done: engine.close_receivers(lambda: done(True)), GRACE_S, "close"
-            )
+            with contextlib.suppress(TimedOut):  # acks and sends are to go out all the same
+                await self._until(
+                    lambda done: engine.close_receivers(lambda: done(True)), GRACE_S, "close"
+                )
             await self.flush(timeout)
         except TimedOut:
             pass  # sends know by themselves what became of them

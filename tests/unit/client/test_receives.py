@@ -212,6 +212,20 @@ def test_closing_hangs_up_on_a_node_that_waits() -> None:
     assert desk.receiver.error is None
 
 
+def test_a_poll_that_is_about_to_be_repeated_is_not_after_closing() -> None:
+    """The node would wait for messages, with nobody to hang up on it."""
+    desk = Desk(*[refusal("no_leader")] * 7, None)
+    desk.receiver.start()
+    assert desk.clock.run_until(lambda: len(desk.network.seen) == 7, 10_000)
+    desk.clock.advance(2)
+    desk.receiver.close()
+    quiet: list[int] = []
+    desk.receiver.when_quiet(lambda: quiet.append(1))
+    desk.clock.advance(1_000)
+    assert quiet == [1]
+    assert len(desk.network.seen) == 7
+
+
 def test_what_is_given_back_is_not_handed_out_meanwhile() -> None:
     """The worker's thread takes messages while the other one closes the receiver."""
     desk = Desk(leased(0, 3), SETTLED)

@@ -113,6 +113,10 @@ class _Call:
         self._was_heard = False  # some node answered something
 
     def attempt(self) -> None:
+        """Ask a node, unless the time is up or nobody wants the answer any more."""
+        if self._problem is not None and self._is_wanted is not None and not self._is_wanted():
+            self._fail(self._problem)
+            return
         caller, ask = self._caller, self._ask
         now = caller.clock.mono_ms()
         left = self._deadline_ms - now
