@@ -103,14 +103,14 @@ class AsyncReceiving:
         if self._current is not None:
             receiver.let_go(self._current[1])
             self._current = None
+        self._count += 1
+        if not self._count % TURN_MESSAGES:
+            await Turn()  # before a message is taken: whoever is cancelled here has none
         while True:
             leased = await self._take(receiver)
             if not receiver.is_lapsed(leased[0]):
                 break
             receiver.lapsed_count += 1
-        self._count += 1
-        if not self._count % TURN_MESSAGES:
-            await Turn()
         if self._wish.extend:
             self._current = leased
             receiver.hold(leased)

@@ -109,11 +109,12 @@ class Receiving(Iterator[Message]):
         receiver = self._receiver
         while True:
             self._event.clear()
+            is_over = receiver.is_over  # looked at first: what came with the end is taken
             try:
                 return receiver.ready.popleft()
             except IndexError:
                 pass
-            if receiver.is_over or self._line.background.is_closed:
+            if is_over or self._line.background.is_closed:
                 if receiver.error is not None:
                     raise receiver.error
                 raise StopIteration

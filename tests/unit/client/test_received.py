@@ -71,6 +71,23 @@ def test_a_block_that_ends_before_its_message_is_held_leaves_none_held(line: Lin
     assert not receiving._receiver.held
 
 
+def test_what_came_with_the_end_is_taken(line: Line) -> None:
+    """A reply that is the last one comes between two looks of the worker's thread."""
+    receiving = supplied(line, extend=False)
+    receiver = receiving._receiver
+
+    class Late(deque[Leased]):
+        def popleft(self) -> Leased:
+            if not receiver.is_over:
+                self.append(leased(1))
+                receiver.is_over = True
+                raise IndexError
+            return super().popleft()
+
+    receiver.ready = Late()
+    assert [message.offset for message in receiving] == [1]
+
+
 FORKED = """
 import os, sys, time
 import raftline
@@ -89,3 +106,27 @@ _, status = os.waitpid(child, 0)
 print(os.waitstatus_to_exitcode(status), time.monotonic() - began)
 os._exit(0)
 """
+
+
+async def _cancelled_at_a_turn() -> None:
+    async with AsyncLine(NOBODY, timeout="50ms") as line:
+        receiving = line.receive("t", group="g", lease="10s")
+        asking = asyncio.create_task(anext(receiving))
+        await asyncio.sleep(0)
+        receiver = receiving._receiver
+        assert receiver is not None
+        receiver.ready.extend(leased(offset) for offset in range(TURN_MESSAGES))
+        receiver.on_change()
+        await asking
+        for _ in range(TURN_MESSAGES - 2):
+            await anext(receiving)
+        asking = asyncio.create_task(anext(receiving))
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert (await anext(receiving)).offset == TURN_MESSAGES - 1
+
+
+def test_who_is_cancelled_while_others_have_a_turn_takes_no_message_along() -> None:
+    asyncio.run(_cancelled_at_a_turn())
