@@ -129,7 +129,18 @@ def header_pairs(headers: Headers | None) -> list[Header] | tuple[Header, ...]:
     if not headers:
         return NO_HEADERS
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return [(name, to_bytes(f"header {name}", content)) for name, content in pairs]
+    return [(_header_name(name), to_bytes(f"header {name}", content)) for name, content in pairs]
+
+
+def _header_name(name: object) -> str:
+    """Refuse here what no batch can be sealed with: others share the batch."""
+    if not isinstance(name, str):
+        raise InvalidArgument(f"the header {name!r} is a {type(name).__name__}", "name it in text")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"the header {name!r} is no text: {error}") from error
+    return name
 
 
 def _put_headers(item: dict[str, Any], pairs: Sequence[Header]) -> None:

@@ -123,13 +123,13 @@ class LeasedMessage:
         return (self._lease, self._stored.offset, ACK, 0, "", None)
 
     def _nacked(self, reason: str, delay: "Duration | None") -> Settle:
+        delay_ms = BACKOFF if delay is None else duration_ms(delay)  # refused: not settled
         self._settle_once()
-        delay_ms = BACKOFF if delay is None else duration_ms(delay)
-        return (self._lease, self._stored.offset, NACK, delay_ms, reason, None)
+        return (self._lease, self._stored.offset, NACK, delay_ms, plain_text(reason), None)
 
     def _rejected(self, reason: str) -> Settle:
         self._settle_once()
-        return (self._lease, self._stored.offset, REJECT, 0, reason, None)
+        return (self._lease, self._stored.offset, REJECT, 0, plain_text(reason), None)
 
     def _released(self) -> Settle:
         self._settle_once()
@@ -153,6 +153,14 @@ class LeasedMessage:
 def failure_text(error: BaseException) -> str:
     """Return an exception as the reason of a nack."""
     return f"{type(error).__name__}: {error}"[:500]
+
+
+def plain_text(reason: object) -> str:
+    """Return a reason as it can travel: an error that names a file may hold halves of characters.
+
+    Anything is taken: a reason that cannot be sent must not keep a message from being settled.
+    """
+    return str(reason).encode("utf-8", "replace").decode()
 
 
 def duration_ms(value: Duration) -> int:

@@ -142,3 +142,10 @@ def test_the_package_names_load_on_first_use() -> None:
     assert set(raftline.__all__) >= {"connect", "connect_async", "App", "Message"}
     with pytest.raises(AttributeError):
         raftline.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("name", [b"bytes", 7, "half \ud800"], ids=repr)
+def test_a_header_that_no_batch_can_hold_is_refused_at_once(name) -> None:
+    """It ended in the thread that seals batches, and with it all messages of its batch."""
+    with pytest.raises(InvalidArgument):
+        row(headers=[(name, b"1")])

@@ -98,3 +98,20 @@ def test_what_cannot_be_asked_is_refused() -> None:
         channels.close()
 
     asyncio.run(work())
+
+
+def test_a_number_that_its_field_does_not_hold_is_refused() -> None:
+    """It ended in the loop: who had sent it waited for its whole timeout, and heard of a doubt."""
+    body = b'{"messages":[{"value":"v","partition":1099511627776}]}'
+    ask = Ask(method="POST", path="/v1/topics/t/messages", body=body)
+
+    async def work() -> None:
+        channels, heard = Channels(asyncio.get_running_loop()), list[Answer]()
+        channels.request("127.0.0.1:9", ask, 1_000, mono_ms() + 3_000, heard.append)
+        await until(heard, 1)
+        (answer,) = heard
+        assert isinstance(answer, Reply)
+        assert isinstance(error_of(answer, ""), InvalidArgument)
+        channels.close()
+
+    asyncio.run(work())

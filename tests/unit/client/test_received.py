@@ -88,6 +88,22 @@ def test_what_came_with_the_end_is_taken(line: Line) -> None:
     assert [message.offset for message in receiving] == [1]
 
 
+def test_a_word_that_is_refused_settles_nothing(line: Line) -> None:
+    (message,) = list(islice(supplied(line, 1, extend=False), 1))
+    with pytest.raises(InvalidArgument):
+        message.nack("too early", delay="soon")
+    assert not message.is_settled
+    message.nack("too early", delay="1s")
+
+
+@pytest.mark.parametrize("reason", ["no file \udcff", ValueError("no paper")], ids=repr)
+def test_a_reason_that_is_no_text_is_told_all_the_same(line: Line, reason: str) -> None:
+    """It ended in the thread that does the I/O: the word was lost, and every flush timed out."""
+    for say, message in zip(("nack", "reject"), supplied(line, 1, 2, extend=False), strict=False):
+        getattr(message, say)(reason)
+    line.flush("1s")
+
+
 FORKED = """
 import os, sys, time
 import raftline

@@ -24,7 +24,7 @@ from raftline.client import clock
 from raftline.client.core.ports import Answer, Ask, Done, Lost, Reply
 from raftline.client.grpc.remotes import Remote
 from raftline.client.grpc.routes import remote_of
-from raftline.model.errors import Internal, OverLimit, RaftlineError, TooLarge
+from raftline.model.errors import Internal, InvalidArgument, OverLimit, RaftlineError, TooLarge
 from raftline.wire.proto.raftline.v1.errors_pb2 import Error
 
 ERROR_KEY = "raftline-error-bin"
@@ -125,6 +125,9 @@ class Channels:
             remote = remote_of(ask)
         except RaftlineError as error:
             self._loop.call_soon(done, refusal(error))
+            return
+        except (ValueError, TypeError) as error:  # a number that its field does not hold
+            self._loop.call_soon(done, refusal(InvalidArgument(f"{ask.path}: {error}")))
             return
         left_s = max(0.001, (deadline_ms - clock.mono_ms()) / 1000)  # H2
         call = self._channel(host).unary_unary(
