@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 from random import Random
@@ -18,12 +19,13 @@ GRACE_S = 2.0  # what a wait gets beyond the core's own deadline
 class Background:
     """An engine on a loop on a thread."""
 
-    __slots__ = ("_is_closed", "_loop", "_thread", "_wires", "engine")
+    __slots__ = ("_is_closed", "_loop", "_process", "_thread", "_wires", "engine")
 
     def __init__(self, seeds: list[str], options: Options) -> None:
         self._loop = _new_loop()
         self._wires = new_network(self._loop, is_grpc=options.is_grpc)
         self._is_closed = False
+        self._process = os.getpid()
         self.engine = Engine(LoopClock(self._loop), self._wires, Random(), seeds, options)
         self._thread = threading.Thread(target=self._run, name="raftline-client", daemon=True)
         self._thread.start()
@@ -31,11 +33,13 @@ class Background:
 
     @property
     def is_closed(self) -> bool:
-        """Say whether it is over."""
-        return self._is_closed
+        """Say whether it is over; in a fork it is: the thread stayed in the other process."""
+        return self._is_closed or self._process != os.getpid()
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         """Run something on the loop's thread, soon. Raises Unavailable after the end."""
+        if self._process != os.getpid():
+            raise Unavailable("the client is another process's", "connect after the fork")
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError as error:
@@ -57,7 +61,7 @@ class Background:
 
     def stop(self) -> None:
         """Hang up and end the thread."""
-        if self._is_closed:
+        if self.is_closed:
             return
         self._is_closed = True
         with contextlib.suppress(Unavailable):

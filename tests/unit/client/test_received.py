@@ -104,6 +104,19 @@ def test_a_reason_that_is_no_text_is_told_all_the_same(line: Line, reason: str) 
     line.flush("1s")
 
 
+def test_what_was_on_its_way_when_the_client_was_closed_is_in_doubt() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        line = Line(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        sending = line.send("t", b"v")
+        line.background.wait(lambda done: (line._drain(), done(True)), 5)
+        sending.load = Batch("t", 0, 0, 0.0)  # as the core does that takes it in
+        line.background.stop()
+        with pytest.raises(TimedOut):
+            sending.result()
+        with pytest.raises(Unavailable):
+            line.send("t", b"v")
+
+
 FORKED = """
 import os, sys, time
 import raftline
@@ -122,6 +135,16 @@ _, status = os.waitpid(child, 0)
 print(os.waitstatus_to_exitcode(status), time.monotonic() - began)
 os._exit(0)
 """
+
+
+def test_a_fork_does_not_wait_for_the_thread_of_the_other_process() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-u", "-c", FORKED],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    code, took_s = ran.stdout.split()
+    assert int(code) == 7, ran
+    assert float(took_s) < 2.0
 
 
 async def _cancelled_at_a_turn() -> None:
