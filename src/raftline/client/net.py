@@ -43,6 +43,7 @@ class Wire(asyncio.Protocol):
     """One connection. Requests that come before it is open wait for it."""
 
     __slots__ = (
+        "_due_ms",
         "_gone",
         "_host",
         "_is_gone",
@@ -66,6 +67,7 @@ class Wire(asyncio.Protocol):
         self._sent: deque[_Sent] = deque()
         self._unsent: deque[tuple[bytes, _Sent]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._due_ms = 0.0  # when it wakes us
         self._is_gone = False
         self.idle_since_ms = clock.mono_ms()
         self._task = wires.loop.create_task(self._connect())
@@ -142,6 +144,9 @@ class Wire(asyncio.Protocol):
             self._unsent.append((data, sent))
         else:
             self._write(data, sent)
+        if self._timer is not None and deadline_ms < self._due_ms:
+            self._timer.cancel()  # it was set for one that had more time
+            self._timer = None
         self._watch()
 
     def _write(self, data: bytes, sent: _Sent) -> None:
@@ -150,21 +155,21 @@ class Wire(asyncio.Protocol):
         self._transport.write(data)
 
     def _watch(self) -> None:
-        """Be woken at the first deadline. They come about in order."""
-        if self._timer is not None:
+        """Be woken at the first deadline."""
+        if self._timer is not None or not self.is_busy:
             return
-        first = self._sent[0][1] if self._sent else None
-        if first is None and self._unsent:
-            first = self._unsent[0][1][1]
-        if first is not None:
-            delay = max(0.0, first - clock.mono_ms()) / 1000
-            self._timer = self._wires.loop.call_later(delay, self._check)
+        self._due_ms = min(self._deadlines())
+        delay = max(0.0, self._due_ms - clock.mono_ms()) / 1000
+        self._timer = self._wires.loop.call_later(delay, self._check)
+
+    def _deadlines(self) -> list[float]:
+        waiting = [*self._sent, *(sent for _, sent in self._unsent)]
+        return [deadline for _, deadline in waiting]
 
     def _check(self) -> None:
         self._timer = None
         now = clock.mono_ms()
-        waiting = [*self._sent, *(sent for _, sent in self._unsent)]
-        if any(deadline <= now for _, deadline in waiting):
+        if any(deadline <= now for deadline in self._deadlines()):
             self.lose("it did not answer in time")
         else:
             self._watch()

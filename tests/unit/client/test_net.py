@@ -29,10 +29,14 @@ class Server:
             writer.close()
 
 
-async def ask(wires: Wires, host: str, way: str) -> Reply | Lost:
+async def ask(wires: Wires, host: str, way: str, limit_ms: int = 5_000) -> Reply | Lost:
     told: asyncio.Future[Reply | Lost] = asyncio.get_running_loop().create_future()
     wires.request(
-        host, Ask(method="GET", path="/", way=way), 5_000, clock.mono_ms() + 5_000, told.set_result
+        host,
+        Ask(method="GET", path="/", way=way),
+        limit_ms,
+        clock.mono_ms() + limit_ms,
+        told.set_result,
     )
     return await told
 
@@ -60,6 +64,19 @@ def test_a_way_that_is_given_up_leaves_its_connection_to_the_next():
             assert isinstance(await ask(wires, host, f"receive-{number}"), Reply)
             wires.hang_up(f"receive-{number}")
             assert isinstance(await ask(wires, host, ALONE), Reply)
+        assert server.made == 1
+
+    run(story)
+
+
+def test_a_call_with_little_time_does_not_wait_for_the_time_of_another():
+    """The one before had a minute and was answered: the next one waited for that minute."""
+
+    async def story(server: Server, wires: Wires, host: str) -> None:
+        await ask(wires, host, ALONE, 60_000)
+        server.silent = True
+        async with asyncio.timeout(3):
+            assert isinstance(await ask(wires, host, ALONE, 50), Lost)
         assert server.made == 1
 
     run(story)
