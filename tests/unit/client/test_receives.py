@@ -297,6 +297,35 @@ def test_what_is_said_meanwhile_goes_together() -> None:
     ]
 
 
+def test_a_flush_waits_for_what_was_said_before_it_alone() -> None:
+    """Other workers never stop acking: a flush that waited for all of it never ended."""
+    desk = Desk(SETTLED, None, None, None)
+    one = lease()
+    desk.settles.take([(one, 0, ACK, 0, "", None)])
+    done: list[int] = []
+    desk.settles.flush(lambda: done.append(1))
+    for offset in (1, 2):
+        desk.settles.take([(one, offset, ACK, 0, "", None)])
+    desk.clock.advance(2)
+    assert done == [1]
+    assert desk.settles.under_way == 2
+
+
+def test_a_flush_waits_for_what_is_not_sent_yet() -> None:
+    desk = Desk(SETTLED, None, SETTLED, SETTLED)
+    one = lease()
+    for offset in range(4):
+        desk.settles.take([(one, offset, ACK, 0, "", None)])
+    done: list[int] = []
+    desk.settles.flush(lambda: done.append(1))
+    desk.settles.take([(one, 4, ACK, 0, "", None)])
+    desk.clock.advance(10)
+    assert not done
+    assert [s["settles"][0][5] for s in desk.settled()] == [[0, 1], [1, 2], [2, 4], [4, 5]]
+    desk.network.seen[1].answer(SETTLED)
+    assert done == [1]
+
+
 def test_a_long_reason_is_cut_not_refused() -> None:
     desk = Desk(SETTLED)
     desk.settles.take([(lease(), 1, NACK, -1, "ä" * 5_000, None)])

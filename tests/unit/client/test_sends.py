@@ -375,3 +375,44 @@ def test_a_reply_to_json_that_makes_no_sense_ends_the_send() -> None:
     bench.clock.advance(50)
     with pytest.raises(RaftlineError):
         handle.outcome()
+
+
+# ---------------------------------------------------------------------- flushes and deadlines
+
+
+def test_a_flush_waits_for_what_was_sent_before_it_alone() -> None:
+    """Others never stop sending: a flush that waited for all of it never ended."""
+    bench = Bench(PRODUCER, stored(0), None, linger_ms=0.0)
+    (first,) = bench.send(b"a")
+    done: list[bool] = []
+    bench.sends.flush(lambda: done.append(first.is_done))
+    bench.send(b"b")
+    bench.clock.advance(10)
+    assert done == [True]
+    assert bench.sends.under_way == 1
+
+
+def test_a_flush_waits_for_messages_whose_topic_is_looked_up() -> None:
+    bench = Bench(PRODUCER, stored(0), None, linger_ms=500.0)
+    bench.caller.topology.topics.clear()
+    (first,) = bench.send(b"a")
+    bench.caller.topology.topics["t"] = bench.topic
+    done: list[bool] = []
+    bench.sends.flush(lambda: done.append(first.is_done))
+    bench.clock.advance(2.5)
+    bench.send(b"b")
+    assert not done
+    bench.clock.advance(10)
+    assert done == [True]
+
+
+def test_a_flush_waits_for_messages_with_wishes() -> None:
+    told = {"results": [{"id": "t.0.0", "partition": 0, "offset": 0}]}
+    bench = Bench(reply(told), None)
+    (first,) = bench.send(b"a", item={"value": "a", "delay": 5})
+    done: list[bool] = []
+    bench.sends.flush(lambda: done.append(first.is_done))
+    bench.send(b"b", item={"value": "b", "delay": 5})
+    bench.clock.advance(10)
+    assert done == [True]
+    assert bench.sends.under_way == 1

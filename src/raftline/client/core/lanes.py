@@ -153,6 +153,10 @@ class Lane:
         if self._open.get(batch.priority) is batch:
             self.pump()
 
+    def batches(self) -> list[Batch]:
+        """Return all without an outcome."""
+        return [*self._open.values(), *self._queue, *self._flying]
+
     def close_all(self) -> None:
         """Let everything go that was taken so far."""
         for batch in list(self._open.values()):

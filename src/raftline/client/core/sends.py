@@ -12,9 +12,11 @@ Rules
         senders back by it.
     S4  Messages with a delay or a dedup key are sent again after a lost answer, too: a dedup key
         makes that safe, a mere delay may then be stored twice.
+    S5  A flush waits for what was taken before it, not for what others send meanwhile.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -91,10 +93,11 @@ class Sends:
         "_asks_producer",
         "_counted",
         "_find_topic",
-        "_finished",
         "_items",
         "_items_flying",
+        "_items_sent",
         "_lanes",
+        "_placed",
         "_turns",
         "_under_way",
         "_unplaced",
@@ -134,13 +137,14 @@ class Sends:
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._counted: dict[str, int] = {}  # partitions of a topic that was looked up anew
         self._unplaced: dict[str, list[Row]] = {}  # by topic that is not known yet
+        self._placed: dict[str, list[Callable[[], None]]] = {}  # who hears when it is known
         self._watched: list[tuple[Handle, Callable[[], None]]] = []  # not in a batch yet
         self._turns: dict[str, int] = {}
         self._items: dict[str, Items] = {}  # open ones by topic
         self._items_flying: dict[str, int] = {}
+        self._items_sent: dict[int, Items] = {}  # those flying, by id
         self._under_way = 0  # messages
         self._wall_ms = 0
-        self._finished: list[Callable[[], None]] = []  # who waits until nothing is under way
 
     # ------------------------------------------------------------------ in
 
@@ -198,16 +202,34 @@ class Sends:
             self.watch(handle, tell)
 
     def flush(self, done: Callable[[], None]) -> None:
-        """Let everything go; ``done`` when nothing is under way."""
-        for lane in list(self._lanes.values()):
+        """Let everything go; ``done`` when all that was taken so far has its outcome. S5."""
+        self._flush(None, done)
+
+    def _flush(self, topic: str | None, done: Callable[[], None]) -> None:
+        """Let go what was taken so far of a topic, or of all of them."""
+        lanes = [lane for (name, _), lane in self._lanes.items() if topic in (None, name)]
+        unplaced = [name for name in self._unplaced if topic in (None, name)]
+        loads: list[Load] = [batch for lane in lanes for batch in lane.batches()]
+        if topic is None:
+            loads += [*self._items.values(), *self._items_sent.values()]
+        left = 1 + len(loads) + len(unplaced)
+
+        def one_done() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done()
+
+        for load in loads:
+            load.waiters.append(one_done)
+        for name in unplaced:
+            self._placed.setdefault(name, []).append(partial(self._flush, name, one_done))
+        for lane in lanes:
             lane.close_all()
         for items in self._items.values():
             items.is_urgent = True
         self._pump_items()
-        if self._under_way:
-            self._finished.append(done)
-        else:
-            done()
+        one_done()
 
     @property
     def under_way(self) -> int:
@@ -264,14 +286,15 @@ class Sends:
 
         def found(topic: TopicMap | RaftlineError) -> None:
             waiting = self._unplaced.pop(name)
+            placed = self._placed.pop(name, [])
             if isinstance(topic, RaftlineError):
                 for one in waiting:
                     self._fail(one, topic)
             else:
                 self._under_way -= len(waiting)  # they are counted when taken
                 self.take(waiting)
-                if self._finished:
-                    self._close_lanes(name)
+            for tell in placed:
+                tell()
             self.watch_again()
 
         self._find_topic(name, timeout_ms, found)
@@ -303,10 +326,6 @@ class Sends:
         self.done_count += batch.count
         self._under_way -= batch.count
         self.on_done()
-        if not self._under_way and self._finished:
-            waiters, self._finished = self._finished, []
-            for tell in waiters:
-                tell()
 
     def renew_producer(self) -> None:
         """Get a producer id; lanes wait meanwhile."""
@@ -355,6 +374,7 @@ class Sends:
     def _send_items(self, items: Items) -> None:
         topic = items.topic
         self._items_flying[topic] = self._items_flying.get(topic, 0) + 1
+        self._items_sent[id(items)] = items
         items.results = [_NOWHERE] * items.count
         self._post_items(items, list(range(items.count)), 0)
 
@@ -391,6 +411,7 @@ class Sends:
 
     def _end_items(self, items: Items) -> None:
         self._items_flying[items.topic] -= 1
+        del self._items_sent[id(items)]
         items.finish()
         self.finished(items)
         self._pump_items()

@@ -9,6 +9,8 @@ Rules
     A2  A request is sent again after a lost answer. If the node then says that the lease is lost,
         it may be ours that was counted: nobody knows, so the outcome is ``TimedOut``.
     A3  Everything ends by its deadline.
+    A4  A flush waits for what was said before it, not for what others say meanwhile: settles have
+        the number of the flush they came before, and those of one request have the same.
 """
 
 from collections.abc import Callable, Iterable
@@ -71,7 +73,7 @@ Told = Callable[[RaftlineError | None], None]
 Settle = tuple[Lease, int, str, int, str, Told | None]
 """lease, offset, verb, delay (nack, -1: backoff) or lease (extend) in ms, reason, who hears"""
 
-_Kind = tuple[str, int, str]  # verb, delay_ms, reason: a request has one
+_Kind = tuple[str, int, str, int]  # verb, delay_ms, reason, number of a flush: a request has one
 _Place = tuple[str, int, str]  # topic, partition, group
 
 
@@ -96,7 +98,16 @@ class _Desk:
 class Settles:
     """All settles on their way."""
 
-    __slots__ = ("_caller", "_desks", "_finished", "_under_way", "lost_count", "timeout_ms")
+    __slots__ = (
+        "_caller",
+        "_desks",
+        "_finished",
+        "_flushes",
+        "_left",
+        "_under_way",
+        "lost_count",
+        "timeout_ms",
+    )
 
     def __init__(self, caller: Caller, *, timeout_ms: float) -> None:
         self._caller = caller
@@ -104,7 +115,9 @@ class Settles:
         self.lost_count = 0  # settles whose lease had moved on, or of which nothing was heard
         self._desks: dict[_Place, _Desk] = {}
         self._under_way = 0
-        self._finished: list[Callable[[], None]] = []
+        self._flushes = 0
+        self._left: dict[int, int] = {}  # settles under way, by number. A4
+        self._finished: list[tuple[int, Callable[[], None]]] = []  # number, who waits for it
 
     @property
     def under_way(self) -> int:
@@ -123,20 +136,22 @@ class Settles:
                 if desk is None:
                     desk = self._desks[place] = _Desk()
                 touched[place] = desk
-            kind = (verb, delay_ms, reason)
+            kind = (verb, delay_ms, reason, self._flushes)
             rows = desk.kinds.get(kind)
             if rows is None:
                 rows = desk.kinds[kind] = []
             rows.append(settle)
             desk.count += 1
             self._under_way += 1
+            self._left[self._flushes] = self._left.get(self._flushes, 0) + 1
         for place, desk in touched.items():
             self._pump(place, desk)
 
     def flush(self, done: Callable[[], None]) -> None:
-        """Call ``done`` when nothing is under way."""
+        """Call ``done`` when all that was said so far has its outcome. A4."""
         if self._under_way:
-            self._finished.append(done)
+            self._finished.append((self._flushes, done))
+            self._flushes += 1
         else:
             done()
 
@@ -152,7 +167,7 @@ class Settles:
 
     def _send(self, place: _Place, desk: _Desk, kind: _Kind, rows: list[Settle]) -> None:
         topic, partition, group = place
-        verb, delay_ms, reason = kind
+        verb, delay_ms, reason, number = kind
         by_lease: dict[int, tuple[Lease, list[int]]] = {}
         for lease, offset, *_ in rows:
             found = by_lease.get(id(lease))
@@ -193,6 +208,7 @@ class Settles:
         def answered(answer: Reply | RaftlineError) -> None:
             desk.flying -= 1
             self._settled(rows, leases, answer, is_repeated=is_repeated)
+            self._count_down(number, len(rows))
             self._pump(place, desk)
             if not desk.flying and not desk.kinds:
                 self._desks.pop(place, None)
@@ -225,11 +241,19 @@ class Settles:
                 where = f"{lease.topic}/{lease.partition}@{offset}"
                 error = TimedOut(f"{verb} of {where}", 0) if is_repeated else LeaseLost(where)
             told(error)
-        self._under_way -= len(rows)
-        if not self._under_way and self._finished:
-            waiters, self._finished = self._finished, []
-            for tell in waiters:
-                tell()
+
+    def _count_down(self, number: int, count: int) -> None:
+        """Tell those whose flush is over. A4."""
+        self._under_way -= count
+        self._left[number] -= count
+        if self._left[number]:
+            return
+        del self._left[number]
+        first = min(self._left, default=self._flushes)
+        over = [tell for before, tell in self._finished if before < first]
+        self._finished = [one for one in self._finished if one[0] >= first]
+        for tell in over:
+            tell()
 
 
 def ranges_of(offsets: list[int]) -> list[int]:
