@@ -18,7 +18,9 @@ LATE_MS = 60_000.0
 class Run:
     """Messages sent at random moments through a network that gets bad and well again."""
 
-    def __init__(self, seed: int, *, timeout_ms: float, badness: float) -> None:
+    def __init__(
+        self, seed: int, *, timeout_ms: float, badness: float, hasty_ms: tuple[float, ...] = ()
+    ) -> None:
         self.rng = Random(seed)
         self.clock = FakeClock()
         self.nodes = Nodes(self.clock, self.rng)
@@ -26,6 +28,8 @@ class Run:
         self.engine = Engine(self.clock, self.nodes, self.rng, ["node:1", "node:2"], options)
         self.engine.start()
         self.timeout_ms = timeout_ms
+        self.timeouts_ms = (timeout_ms, *hasty_ms)
+        self.haste = Random(seed)
         self.badness = badness
         self.sent: list[tuple[bytes, bytes, Handle]] = []  # key, value, handle
 
@@ -35,7 +39,7 @@ class Run:
                 self._shake()
             key = b"key %d" % self.rng.randrange(KEYS)
             value, handle = b"%d" % number, Handle()
-            deadline = self.clock.now + self.timeout_ms
+            deadline = self.clock.now + self.haste.choice(self.timeouts_ms)
             row = (handle, "t", key, value, (), 0, -1, 70, deadline, 5, None)
             self.engine.sends.take([row])
             self.sent.append((key, value, handle))
@@ -90,5 +94,13 @@ def test_nothing_is_lost_or_stored_twice_and_keys_keep_their_order(seed: int) ->
 @given(seed=st.integers(0, 1 << 32))
 def test_what_runs_out_of_time_is_at_most_stored_once(seed: int) -> None:
     run = Run(seed, timeout_ms=300.0, badness=0.7)
+    run.go(300)
+    run.check()
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_some_may_have_less_time_than_others(seed: int) -> None:
+    run = Run(seed, timeout_ms=20_000.0, badness=0.7, hasty_ms=(200.0, 400.0, 3_000.0))
     run.go(300)
     run.check()

@@ -416,3 +416,75 @@ def test_a_flush_waits_for_messages_with_wishes() -> None:
     bench.clock.advance(10)
     assert done == [True]
     assert bench.sends.under_way == 1
+
+
+def test_one_in_a_hurry_does_not_take_the_others_time() -> None:
+    bench = Bench(PRODUCER, *[refusal("no_leader")] * 5, *[stored(0)] * 2)
+    (calm,) = bench.send(b"calm", timeout_ms=10_000.0)
+    (hasty,) = bench.send(b"hasty", timeout_ms=50.0)
+    bench.sends.watch(hasty, lambda: None)
+    bench.clock.advance(60)
+    assert hasty.is_done
+    assert not calm.is_done
+    bench.clock.advance(5_000)
+    assert calm.outcome().offset == 0
+
+
+def test_one_that_comes_late_in_an_outage_has_its_own_time() -> None:
+    answers = [refusal("no_leader")] * 40 + [stored(0)] * 5
+    bench = Bench(PRODUCER, *answers)
+    bench.send(b"on its way", timeout_ms=10_000.0)
+    bench.clock.advance(20)
+    bench.send(b"early", timeout_ms=10_000.0)
+    bench.clock.advance(9_900)
+    (late,) = bench.send(b"late", timeout_ms=10_000.0)
+    bench.clock.advance(9_000)
+    assert late.outcome().offset == 0
+
+
+def test_one_behind_others_ends_by_its_own_deadline() -> None:
+    bench = Bench(PRODUCER, *[refusal("no_leader")] * 100)
+    bench.send(b"calm", timeout_ms=20_000.0)
+    bench.clock.advance(20)
+    (hasty,) = bench.send(b"hasty", timeout_ms=500.0)
+    bench.sends.flush(lambda: None)
+    bench.clock.advance(510)
+    assert hasty.is_done
+
+
+def test_batches_do_not_become_many_where_deadlines_differ() -> None:
+    bench = Bench(PRODUCER, *[None] * 100)
+    for number in range(1_000):
+        bench.send(b"x", timeout_ms=9_000.0 + 5_000.0 * (number % 2))
+    (lane,) = bench.sends._lanes.values()
+    assert len(lane.batches()) < 100
+
+
+def test_what_is_out_of_time_is_not_sent() -> None:
+    bench = Bench(PRODUCER, None)
+    (handle,) = bench.send(b"a", timeout_ms=2.0)
+    bench.clock.advance(20)
+    assert not bench.posted()
+    with pytest.raises(TimedOut):
+        handle.outcome()
+
+
+def test_a_topic_that_one_in_a_hurry_did_not_find_is_looked_up_for_the_others() -> None:
+    bench = Bench(PRODUCER, stored(0))
+    bench.caller.topology.topics.clear()
+    looked: list[float] = []
+
+    def find(name, timeout_ms, done) -> None:
+        looked.append(timeout_ms)
+        late = len(looked) == 1
+        answer = TimedOut("GET", 0) if late else bench.topic
+        bench.clock.call_later(timeout_ms if late else 1, lambda: done(answer))
+
+    bench.sends._find_topic = find
+    (hasty,) = bench.send(b"hasty", timeout_ms=10.0)
+    (calm,) = bench.send(b"calm", timeout_ms=5_000.0)
+    bench.caller.topology.topics["t"] = bench.topic
+    bench.clock.advance(100)
+    with pytest.raises(TimedOut):
+        hasty.outcome()
+    assert calm.outcome().offset == 0

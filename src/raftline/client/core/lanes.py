@@ -18,8 +18,12 @@ Rules
     L6  A batch leaves when it is full, when somebody waits for it, or after the linger if no other
         one is on its way (the answer lets the next one go). One that somebody waits for while no
         more may be on their way stays open: all who wait meanwhile share it.
+    L7  Messages share a batch if they share its deadline, ``SPREAD_MS`` more or less: none fails
+        long before its time because another one was in a hurry, or had waited. Where
+        ``PARTS_MAX`` batches wait already they share it all the same, until the first deadline.
 """
 
+import math
 from collections.abc import Callable
 from typing import Annotated, Protocol
 
@@ -50,6 +54,8 @@ ATTEMPT_MS = 3_000
 SLOW_BYTES_PER_MS = 500  # a link that is slower than that is a node that does not answer
 EPOCH_MAX = 30_000  # then the producer is changed
 WAY = "send"
+SPREAD_MS = 1_000
+PARTS_MAX = 32
 
 assert FLYING_MAX < PRODUCER_BATCHES  # L1
 
@@ -89,6 +95,7 @@ class Lane:
     """Batches of one partition."""
 
     __slots__ = (
+        "_ends_ms",
         "_flying",
         "_is_recovering",
         "_linger",
@@ -113,6 +120,7 @@ class Lane:
         self._path = f"/v1/topics/{topic}/partitions/{partition}/messages"
         self._open: dict[int, Batch] = {}
         self._queue: list[Batch] = []  # closed, in order
+        self._ends_ms = math.inf  # no deadline of those is before it
         self._flying: list[Batch] = []
         self._number = 0
         self._is_recovering = False
@@ -133,6 +141,13 @@ class Lane:
     ) -> tuple[Batch, bool]:
         """Take a message; return its batch, and whether that is full now."""
         batch = self._open.get(priority)
+        if (
+            batch is not None
+            and abs(deadline_ms - batch.deadline_ms) > SPREAD_MS
+            and len(self._queue) < PARTS_MAX
+        ):
+            self._close(batch)  # L7
+            batch = None
         if batch is None:
             batch = self._open[priority] = Batch(self._topic, self._partition, priority, now_ms)
             batch.deadline_ms = deadline_ms
@@ -168,6 +183,7 @@ class Lane:
         self._number += 1
         batch.number = self._number
         self._queue.append(batch)
+        self._ends_ms = min(self._ends_ms, batch.deadline_ms)
 
     # ------------------------------------------------------------------ out
 
@@ -179,6 +195,7 @@ class Lane:
         now = sender.caller.clock.mono_ms()
         self._expire(now)
         self._ripen(now)
+        self._expire(now)  # what was closed because its time is up
         wake_ms = 0.0
         if now < self._not_before_ms:
             wake_ms = self._not_before_ms
@@ -186,7 +203,7 @@ class Lane:
             self._send_some(now)
         ends = [batch.deadline_ms for batch in self._open.values() if batch.is_urgent]
         if self._queue:
-            ends.append(self._queue[0].deadline_ms)
+            ends.append(self._ends_ms)
         if ends:
             self._wake_at(min(wake_ms, *ends) if wake_ms else min(ends), now)
 
@@ -235,8 +252,12 @@ class Lane:
 
     def _expire(self, now: float) -> None:
         """End what is out of time. L5."""
-        while self._queue and self._queue[0].deadline_ms <= now:
-            batch = self._queue.pop(0)
+        if now < self._ends_ms:
+            return
+        over = [batch for batch in self._queue if batch.deadline_ms <= now]
+        self._queue = [batch for batch in self._queue if batch.deadline_ms > now]
+        self._ends_ms = min([batch.deadline_ms for batch in self._queue], default=math.inf)
+        for batch in over:
             self._end(batch, batch.problem or self._timed_out(batch))
 
     def _send(self, batch: Batch, now: float) -> None:
@@ -336,6 +357,7 @@ class Lane:
         while at < len(queue) and queue[at].number < batch.number:
             at += 1
         queue.insert(at, batch)
+        self._ends_ms = min(self._ends_ms, batch.deadline_ms)
 
     def _is_oldest(self, batch: Batch) -> bool:
         """Say whether everything before a batch has its outcome."""

@@ -384,5 +384,5 @@ class Receiver:
         self.held[id(one[1])] = one
 
     def let_go(self, message: Message) -> None:
-        """Extend a message no more."""
+        """Extend a message no more. On any thread."""
         self.held.pop(id(message), None)

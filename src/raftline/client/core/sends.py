@@ -288,8 +288,7 @@ class Sends:
             waiting = self._unplaced.pop(name)
             placed = self._placed.pop(name, [])
             if isinstance(topic, RaftlineError):
-                for one in waiting:
-                    self._fail(one, topic)
+                self._unfound(waiting, row[8], topic)
             else:
                 self._under_way -= len(waiting)  # they are counted when taken
                 self.take(waiting)
@@ -299,10 +298,15 @@ class Sends:
 
         self._find_topic(name, timeout_ms, found)
 
-    def _close_lanes(self, topic: str) -> None:
-        for (name, _), lane in list(self._lanes.items()):
-            if name == topic:
-                lane.close_all()
+    def _unfound(self, rows: list[Row], until_ms: float, error: RaftlineError) -> None:
+        """End messages whose topic was not found; who has more time than was looked for waits."""
+        now = self.caller.clock.mono_ms()
+        is_out_of_time = error.retry and now + 1 >= until_ms
+        for row in rows:
+            if is_out_of_time and row[8] > now + 1:
+                self._wait_for_topic(row)
+            else:
+                self._fail(row, error)
 
     def _fail(self, row: Row, error: RaftlineError) -> None:
         """End a message that never came into a batch."""
