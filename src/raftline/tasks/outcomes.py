@@ -1,13 +1,19 @@
 """What a task may raise to say more than that it failed."""
 
-from raftline.client.leased import Duration
+from raftline.client.leased import Duration, duration_ms
 
 
 class Retry(Exception):
-    """Run it again, after ``delay`` instead of the topic's backoff. Counts as an attempt."""
+    """Run it again, after ``delay`` instead of the topic's backoff. Counts as an attempt.
+
+    Raises:
+        InvalidArgument: the delay is none; the task fails of it.
+    """
 
     def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
         super().__init__(reason or "the task asked to be run again")
+        if delay is not None:
+            duration_ms(delay)
         self.delay = delay
 
 

@@ -65,7 +65,7 @@ class Signature:
         """Return the arguments in a payload. Raises InvalidArgument."""
         try:
             found: Any = msgspec.json.decode(payload or b"null")
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidArgument(f"the payload is no JSON: {error}") from error
         if found is None and not self._signature.parameters:
             return [], {}

@@ -7,6 +7,9 @@ Rules
     W3  ``stop`` (SIGTERM, SIGINT): nothing more is leased, what runs may finish for ``grace``;
         what does not is nacked, so that others run it at once. A second one takes the grace away.
     W4  A task this app does not know is nacked with a delay: another program may know it.
+    W5  Nothing a task raises ends the thread that runs it, ``sys.exit()`` and a cancelled coroutine
+        included: the worker would run fewer and fewer tasks, and end as if it were told to.
+    W6  A worker that drains ends when nothing is left, not when nobody answered.
 """
 
 import asyncio
@@ -111,7 +114,10 @@ class Worker:
             except RaftlineError as error:
                 self.error = error
                 log.warning("%s: %s", self.name, error.message)
+                if self._is_draining and not error.retry:
+                    return
                 self._stop.wait(PAUSE_S)
+                continue  # W6
             if self._is_draining:
                 return
 
@@ -134,9 +140,11 @@ class Worker:
                         return
                     with self._lock:
                         self._running[number] = message
-                    self._run_one(line, message)
-                    with self._lock:
-                        del self._running[number]
+                    try:
+                        self._run_one(line, message)
+                    finally:
+                        with self._lock:
+                            del self._running[number]
                     if self._stop.is_set():
                         return
             finally:
@@ -167,13 +175,13 @@ class Worker:
             returned = _call(task, arguments, named)
             if self._app.results_topic:
                 self._keep(line, message, returned)
-        except Exception as error:  # noqa: BLE001 the border: a task may raise anything
+        except BaseException as error:  # noqa: BLE001 the border: a task may raise anything. W5
             self._failed(message, error, is_last=message.attempt > retries)
         else:
             self.done += 1
             self._settle(message, message.ack)
 
-    def _failed(self, message: Message, error: Exception, *, is_last: bool) -> None:
+    def _failed(self, message: Message, error: BaseException, *, is_last: bool) -> None:
         self.failed += 1
         reason = f"{type(error).__name__}: {error}"[:REASON_CHARS]
         log.warning("%s failed: %s\n%s", message.id, reason, _traceback(error))
@@ -269,5 +277,5 @@ def _call(task: Task[Any, Any], arguments: list[Any], named: dict[str, Any]) -> 
     return task.function(*arguments, **named)
 
 
-def _traceback(error: Exception) -> str:
+def _traceback(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)[-6:])

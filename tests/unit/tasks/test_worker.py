@@ -1,0 +1,92 @@
+"""A worker and what tasks may do to it, without a cluster."""
+
+import asyncio
+import sys
+import threading
+
+import pytest
+
+from raftline.client.clock import mono_ms
+from raftline.client.core.settles import Lease
+from raftline.client.line import Line
+from raftline.client.received import Message
+from raftline.model.errors import InvalidArgument
+from raftline.model.message import Message as Stored
+from raftline.model.tasks import TASK_TYPE_HEADER
+from raftline.tasks import App, Retry
+from raftline.tasks.worker import Worker
+
+NOBODY = "http://127.0.0.1:1"
+app = App(NOBODY)
+
+
+@app.task
+def leaves() -> None:
+    sys.exit(3)
+
+
+@app.task
+async def is_cancelled() -> None:
+    sleeping = asyncio.create_task(asyncio.sleep(60))
+    sleeping.cancel()
+    await sleeping
+
+
+@app.task
+def asks_for_nonsense() -> None:
+    raise Retry("later", delay="soon")
+
+
+@app.task
+def raises() -> None:
+    raise ValueError("\udcff")
+
+
+@app.task
+def prints(text: object = None) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "failed"),
+    [
+        ("leaves", b"{}", 1),
+        ("is_cancelled", b"{}", 1),
+        ("asks_for_nonsense", b"{}", 1),
+        ("raises", b"{}", 1),
+        ("prints", b'"\xff"', 0),
+        ("prints", b"[" * 50_000 + b"]" * 50_000, 0),
+    ],
+    ids=["leaves", "is_cancelled", "asks_for_nonsense", "raises", "no text", "too deep"],
+)
+def test_no_task_ends_its_worker(name: str, payload: bytes, failed: int) -> None:
+    """A thread that ended took no more work; with the last one the worker ended, well content."""
+    headers = ((TASK_TYPE_HEADER, name.encode()),)
+    stored = Stored(offset=0, timestamp_ms=5, key=None, value=payload, headers=headers)
+    lease = Lease("tasks", 0, "workers", 1, 1, 1, 0, 10_000, mono_ms() + 10_000)
+    with Line(NOBODY, timeout="50ms") as line:
+        receiving = line.receive("tasks", group="workers", lease="10s")
+        message = Message(line, receiving._receiver, (lease, stored))
+        worker = Worker(app)
+        worker._run_one(line, message)
+        assert message.is_settled
+        assert (worker.done, worker.failed) == (0, failed)
+
+
+def test_a_delay_that_is_none_is_refused_where_it_is_written() -> None:
+    with pytest.raises(InvalidArgument):
+        Retry(delay="soon")
+
+
+def test_a_worker_that_drains_does_not_end_because_nobody_answers() -> None:
+    """It said that all was done."""
+    worker = Worker(app, drain=True)
+    with Line(NOBODY, timeout="50ms") as line:
+        thread = threading.Thread(target=worker._work, args=(line, 0), daemon=True)
+        thread.start()
+        while worker.error is None:
+            thread.join(0.05)
+        thread.join(0.2)
+        assert thread.is_alive()
+        worker.stop()
+        thread.join(10)
+        assert not thread.is_alive()
