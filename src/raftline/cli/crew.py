@@ -7,6 +7,8 @@ Rules
         released for others at once. A second ``stop`` takes the grace away.
     W4  A settle that was not answered is repeated while the lease may hold; "lost" after that may
         mean that the first one counted.
+    W5  A job whose command cannot be started is nacked: it must not end the thread, nor one after
+        the other of all workers. A variable holds no NUL, so the key of a message is shown without.
 """
 
 import contextlib
@@ -25,7 +27,7 @@ from raftline.cli.sources import Job, Source
 from raftline.cli.times import show_time
 from raftline.client import clock
 from raftline.client.caller import Caller
-from raftline.model.errors import LeaseLost, RaftlineError, TimedOut, Unavailable
+from raftline.model.errors import LeaseLost, OverLimit, RaftlineError, TimedOut, Unavailable
 
 WAIT_MS = 2_000  # long poll: also the longest a stop waits for it
 LAST_LOOK_MS = 300  # of a worker that ends when nothing is left
@@ -33,7 +35,7 @@ EMPTY_PAUSE_MS = 500
 PAUSE_MS = 500
 CHECK_MS = 100
 REASON_CHARS = 500
-PASSING = (Unavailable, TimedOut)
+PASSING = (Unavailable, TimedOut, OverLimit)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,16 +145,19 @@ class Crew:
         """Run the command to its end; return why it failed, nothing if it did not."""
         variables = {
             "RAFTLINE_ID": job.id,
-            "RAFTLINE_TYPE": job.kind,
+            "RAFTLINE_TYPE": job.kind.replace("\0", "\N{REPLACEMENT CHARACTER}"),  # W5
             "RAFTLINE_ATTEMPT": str(job.attempt),
         }
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", self._plan.command],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **variables},
-            start_new_session=True,  # Ctrl-C is for us; the command may finish
-        )
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", self._plan.command],
+                stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, **variables},
+                start_new_session=True,  # Ctrl-C is for us; the command may finish
+            )
+        except (OSError, ValueError) as error:  # W5
+            return f"the command cannot be started: {error}"[:REASON_CHARS]
         try:
             said = self._attend(caller, job, process)
         except _Ended:
