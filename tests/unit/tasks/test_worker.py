@@ -77,8 +77,11 @@ def test_a_delay_that_is_none_is_refused_where_it_is_written() -> None:
         Retry(delay="soon")
 
 
-def test_a_worker_that_drains_does_not_end_because_nobody_answers() -> None:
+def test_a_worker_that_drains_does_not_end_because_nobody_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It said that all was done."""
+    monkeypatch.setattr("raftline.tasks.worker.PAUSE_S", 0.01)
     worker = Worker(app, drain=True)
     with Line(NOBODY, timeout="50ms") as line:
         thread = threading.Thread(target=worker._work, args=(line, 0), daemon=True)
