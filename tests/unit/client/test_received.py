@@ -16,7 +16,7 @@ from raftline.client.async_line import AsyncLine
 from raftline.client.async_received import TURN_MESSAGES
 from raftline.client.clock import mono_ms
 from raftline.client.core.batches import Batch
-from raftline.client.core.receives import Leased
+from raftline.client.core.receives import Leased, Wish
 from raftline.client.core.settles import Lease
 from raftline.client.line import Line
 from raftline.client.received import Receiving
@@ -169,3 +169,19 @@ async def _cancelled_at_a_turn() -> None:
 
 def test_who_is_cancelled_while_others_have_a_turn_takes_no_message_along() -> None:
     asyncio.run(_cancelled_at_a_turn())
+
+
+async def _closed_with_a_poll_that_does_not_end() -> None:
+    line = AsyncLine(NOBODY, timeout="300ms")
+    async with line:
+        line.engine.receiver(Wish(topic="t", group="g"))._is_polling = True
+        sending = await line.send("t", b"v")
+    assert sending.is_done
+
+
+def test_a_poll_that_does_not_end_keeps_no_send_from_its_outcome(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The flush was left out: what was buffered was dropped."""
+    monkeypatch.setattr("raftline.client.async_line.GRACE_S", 0.1)
+    asyncio.run(_closed_with_a_poll_that_does_not_end())
