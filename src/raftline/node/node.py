@@ -486,7 +486,8 @@ class Node(NodeCalls):
             voters = founding_seats(_specs(identity.founders))[0]
         if identity.catalog_replica not in voters:
             voters = ()
-        host = self.catalog_host = self.new_catalog_host()
+        host = self.new_catalog_host()
+        self._take_catalog(host)
         try:
             made = self.shards.make_catalog(ReplicaId(identity.catalog_replica), voters)
         except OSError as error:
@@ -574,7 +575,7 @@ class Node(NodeCalls):
                 if host.replica is not replica:
                     host.replica = replica
                     self.clock.call_soon(lambda: self.seats.catalog_changed(()))  # a new state
-                self.catalog_host = host
+                self._take_catalog(host)
         self.router.hint(shard, 0 if replica.is_closed else replica.leader_node)
         self.desks.role_changed(replica)
         self.group_calls.replica_changed(replica)
@@ -585,6 +586,12 @@ class Node(NodeCalls):
         if shard == CATALOG_SHARD and not self.catalog_machine.cluster and self.identity.founders:
             self.clock.call_soon(self._propose_founding)
         self.seats.mend(replica)
+
+    def _take_catalog(self, host: CatalogHost) -> None:
+        """Let this be our catalog; who waits at the one before hears that it comes no further."""
+        before, self.catalog_host = self.catalog_host, host
+        if before is not None and before is not host:
+            before.close()
 
     def _keep_place(self, replica: Replica) -> None:
         """Keep the table of replicas held here to those that are open."""

@@ -179,3 +179,19 @@ def test_a_group_that_was_begun_elsewhere_is_not_denied() -> None:
         assert [row.group for row in listed.groups] == ["crew"]
         never = lambda done: node(sim, name).group(ShowGroup("never"), 5_000, done)  # noqa: E731
         assert isinstance(answer_of(sim, never), UnknownGroup)
+
+
+def test_who_waits_at_a_catalog_replica_that_is_replaced_is_told() -> None:
+    """Seed 2040: the check that waited there never ended, and no other one began after it."""
+    with cluster(nodes=3, seed=309) as sim:
+        sim.advance("1s")
+        ours = node(sim, follower(sim))
+        replica = ours.shards.get(CATALOG_SHARD)
+        assert replica is not None
+        told: list[bool] = []
+        ours.shards.stop_replica(replica, "a test")
+        ours.wait_catalog(replica.applied_index + 1_000, sim.world.now_ms + 1e9, told.append)
+        sim.run_until(lambda: (ours.shards.get(CATALOG_SHARD) or replica) is not replica, "30s")
+        assert told == [False]
+        sim.advance("2s")
+        assert check(sim, ours.identity.name) is None
