@@ -65,6 +65,10 @@ def every_command(
 
 def run(words: list[str]) -> int:
     """Run one command line and return its exit code. Nothing a user does ends in a stack trace."""
+    return exits.while_read(lambda: _run(words))
+
+
+def _run(words: list[str]) -> int:
     if words in (["--version"], ["version"]):
         sys.stdout.write(f"raftline {__version__}\n")
         return exits.DONE
@@ -90,9 +94,11 @@ def run(words: list[str]) -> int:
     except typer.Exit as error:
         return error.exit_code
     except BrokenPipeError:
-        # The reader of our output had enough (raftline consume … | head).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exits.DONE
+        raise
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # the parser makes it an exit code 1
+            raise error.__context__ from None
+        raise
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise

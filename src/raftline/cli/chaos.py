@@ -9,7 +9,7 @@ import typer
 
 from raftline.cli import exits
 from raftline.cli.session import Session, console, table
-from raftline.config.quantities import parse_duration_ms
+from raftline.cli.words import duration_ms
 from raftline.model.errors import InvalidArgument
 
 PRESETS = "dqueue (the leader killed every 10 s for 60 s), failover (a leader killed twice), all"
@@ -88,8 +88,9 @@ def chaos(
     changes: dict[str, Any] = {"seed": seed, "nodes": nodes}
     if seconds is not None:
         changes["seconds"] = seconds
-    if every:
-        changes["every_s"] = parse_duration_ms(every) / 1000
+    every_ms = duration_ms(every, "--every")
+    if every_ms is not None:
+        changes["every_s"] = every_ms / 1000
     if faults and faults != "all":
         changes["faults"] = _named(faults, BY_NAME)
     if take:

@@ -51,7 +51,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class Crew:
     """The threads of one worker process."""
 
-    __slots__ = ("_asked", "_code", "_lock", "_plan", "_session", "_source", "_stop", "_until_ms")
+    __slots__ = (
+        "_asked",
+        "_code",
+        "_lock",
+        "_plan",
+        "_session",
+        "_source",
+        "_stop",
+        "_unread",
+        "_until_ms",
+    )
 
     def __init__(self, session: Session, source: Source, plan: Plan) -> None:
         self._session = session
@@ -62,6 +72,7 @@ class Crew:
         self._asked = 0
         self._until_ms = 0.0  # end of the grace
         self._code = exits.DONE
+        self._unread: BrokenPipeError | None = None  # nobody reads what we print any more
 
     def run(self) -> int:
         """Work until told to stop, or until nothing is left. Returns the exit code."""
@@ -74,6 +85,8 @@ class Crew:
         for thread in threads:
             while thread.is_alive():
                 thread.join(CHECK_MS / 1000)
+        if self._unread is not None:
+            raise self._unread
         return self._code
 
     def stop(self) -> None:
@@ -218,13 +231,17 @@ class Crew:
             words += [outcome, f"{took_ms}ms", f"({reason})" if reason else payload]
             line = " ".join(word for word in words if word)
         with self._lock:
-            sys.stdout.write(line + "\n")
-            sys.stdout.flush()
+            try:
+                sys.stdout.write(line + "\n")
+                sys.stdout.flush()
+            except BrokenPipeError as error:
+                self._unread = error
+                self.stop()
 
     def _fail(self, error: RaftlineError) -> None:
         with self._lock:
             if not self._stop.is_set():
-                self._code = exits.fail(error)
+                self._code = exits.fail(error, as_json=self._session.json)
         self.stop()
 
 

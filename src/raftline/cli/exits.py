@@ -5,7 +5,9 @@
 """
 
 import json
+import os
 import sys
+from collections.abc import Callable
 
 from raftline.model.errors import Conflict, Invalid, NotFound, RaftlineError, Unavailable
 
@@ -37,6 +39,20 @@ def code_of(error: RaftlineError) -> int:
     if kind not in ERROR_TABLE:  # of this side: as its family
         kind = next((base for base in kind.__mro__ if base in _OF_OURS), kind)
     return _OF_OURS.get(kind) or row_of(error).exit
+
+
+def while_read(run: Callable[[], int]) -> int:
+    """Run what prints, and return its exit code.
+
+    A reader who had enough (``raftline consume … | head``) is no error.
+    """
+    code = DONE
+    try:
+        code = run()
+        sys.stdout.flush()  # what is left for the end of the process ends in a stack trace
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 def complain(message: str, hint: str = "") -> None:

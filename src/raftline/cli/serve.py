@@ -95,8 +95,7 @@ def run(words: list[str]) -> int:
     try:
         asked = parse(words)
         if asked.help or asked.version:
-            sys.stdout.write(HELP if asked.help else f"raftline {__version__}\n")
-            return exits.DONE
+            return _tell(HELP if asked.help else f"raftline {__version__}\n")
         settings = load(asked.file, os.environ, asked.flags)
     except Misused as error:
         exits.complain(str(error), "raftline serve --help lists the flags")
@@ -108,8 +107,7 @@ def run(words: list[str]) -> int:
     if asked.print_config:
         from raftline.config.render import to_toml
 
-        sys.stdout.write(to_toml(settings))
-        return exits.DONE
+        return _tell(to_toml(settings))
     from raftline.server import process
 
     return process.run(settings)
@@ -143,6 +141,14 @@ def parse(words: list[str]) -> Asked:
         else:
             raise Misused(f"there is no flag --{name}{_nearest(name)}")
     return asked
+
+
+def _tell(text: str) -> int:
+    def write() -> int:
+        sys.stdout.write(text)
+        return exits.DONE
+
+    return exits.while_read(write)
 
 
 def _switch(asked: Asked, name: str, value: str) -> None:

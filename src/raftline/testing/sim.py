@@ -40,6 +40,7 @@ CALM_AFTER_MS = 3_000.0  # the end of the faults is noticed by then
 EVENTS_MAX = 3_000_000  # a run has a tenth of this
 MODES = {6: WEIGHTED, 7: STRICT}  # how lanes are served, by the seed; others: by age
 MODES_EVERY = 8
+UNREAD = 141  # exit code if nobody read to the end, as a shell has it for SIGPIPE
 ALL_CLASSES_FROM = 50  # seeds in a call that must see every class of fault
 
 
@@ -402,6 +403,16 @@ def count_faults(reports: Iterable[Report]) -> dict[str, int]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run seeds as the command line says; return the exit code."""
+    code = UNREAD
+    try:
+        code = _main(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader had enough (… | head)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     options = _options(arguments)
     first = options.seed if options.seed is not None else options.first
     seeds = range(first, first + (1 if options.seed is not None else options.seeds))

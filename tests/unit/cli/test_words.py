@@ -61,7 +61,7 @@ def test_every_part_has_its_commands(raftline, line: str) -> None:
         "group reset g --topic t --to someday", "dlq redrive t", "dlq redrive t 1 --all",
         "scheduled move orders.0.w1", "scheduled show what", "message get orders",
         "task enqueue --payload 1", "worker --concurrency 0", "bench --batch 0", "nonsense",
-        "chaos --preset none", "chaos --faults none", "chaos --nodes 1",
+        "chaos --preset none", "chaos --faults none", "chaos --nodes 1", "chaos --every soon",
         "pipeline sql", "pipeline nonsense", "topic create t --set x",
         "--timeout soon topic list",
     ],

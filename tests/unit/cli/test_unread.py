@@ -1,0 +1,73 @@
+"""A reader who had enough (``raftline … | head``) is neither an error nor a stack trace."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.node_double import Answer, ScriptedServer
+
+
+def run_unread(*words: str, **environment: str) -> tuple[int, str]:
+    """Run ``python -m WORDS…`` with an output that nobody reads; return exit code and errors."""
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            env={**inherited, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["at the end", "at once"])
+@pytest.mark.parametrize(
+    "line",
+    ["--version", "--help", "topic settings", "topic settings --json", "serve --help",
+     "serve --print-config"],
+)  # fmt: skip
+def test_nobody_reads_an_answer(line: str, unbuffered: str) -> None:
+    assert run_unread("raftline", *line.split(), PYTHONUNBUFFERED=unbuffered) == (0, "")
+
+
+def test_a_check_that_failed_stays_failed_unread() -> None:
+    verified = {"identical": False, "shards": []}
+    with ScriptedServer(lambda *_: (200, verified)) as server:
+        code, told = run_unread("raftline", "cluster", "verify", "--json", "--server", server.url)
+    assert (code, told) == (9, "")
+
+
+def test_a_worker_stops_when_nobody_reads_what_it_tells() -> None:
+    leased = 0
+
+    def script(method: str, path: str, query: dict[str, list[str]], body: Any) -> Answer:
+        nonlocal leased
+        if path != "/tasks/lease":
+            return 200, {}
+        leased += 1
+        name = f"tasks.0.{leased}"
+        return 200, {"id": name, "type": "email", "attempts": 1, "payload": None}
+
+    with ScriptedServer(script) as server:
+        code, told = run_unread("raftline", "worker", "--worker-id", "w", "--server", server.url)
+    assert (code, told) == (0, "w: tasks, 1 at a time\n")
+    assert leased == 1  # and that one was acked
+    assert ("POST", "/tasks/tasks.0.1/ack") in [asked[:2] for asked in server.asked]
+
+
+def test_seeds_end_when_nobody_reads_of_them() -> None:
+    code, told = run_unread(
+        "raftline.testing.sim", "--seeds", "2", "--seconds", "16", "--operations", "5",
+        "--queue", "0", "--jobs", "1",
+    )  # fmt: skip
+    assert (code, told) == (141, "")
