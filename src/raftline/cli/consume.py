@@ -83,11 +83,10 @@ def consume(
         raise typer.BadParameter("--follow has no end, --to-time is one: give one of them")
     if include_deleted and from_latest:
         raise typer.BadParameter("--from-latest wants nothing that is deleted: give one of them")
-    window = Window(
-        words.moment_ms(from_time, "--from-time")
-        or words.moment_ms(from_snapshot, "--from-snapshot"),
-        words.moment_ms(to_time, "--to-time"),
-    )
+    since_ms = words.moment_ms(from_time, "--from-time")
+    if since_ms is None:
+        since_ms = words.moment_ms(from_snapshot, "--from-snapshot")
+    window = Window(since_ms, words.moment_ms(to_time, "--to-time"))
     client = session.client
     numbers = partitions_of(client, topic, partition)
     printed = 0

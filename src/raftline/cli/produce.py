@@ -54,7 +54,6 @@ def produce(
     words.only_one(delay=delay, deliver_at=deliver_at)
     due_ms = words.moment_ms(deliver_at, "--deliver-at")
     shared: dict[str, Any] = {
-        "key": key,
         "priority": words.priority(priority),
         "delay": words.duration_ms(delay, "--delay"),
         "deliverAt": due_ms,
@@ -63,6 +62,8 @@ def produce(
         "partition": partition,
     }
     shared = {name: value for name, value in shared.items() if value is not None}
+    if key is not None:
+        put_bytes(shared, "key", key.encode("utf-8", "surrogateescape"))
     code = exits.DONE
     for values in _values(session, text, file):
         code = _send(session, topic, values, shared, producer) or code
@@ -128,7 +129,7 @@ def _lots(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 def _values(session: Session, text: str | None, file: Path | None) -> Iterator[list[bytes]]:
     if text is not None:
-        yield [text.encode()]
+        yield [text.encode("utf-8", "surrogateescape")]  # bytes as they were typed
         return
     try:
         if file is None:

@@ -107,7 +107,7 @@ def console() -> "Console":
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else PIPE_WIDTH
-    return Console(highlight=False, markup=False, width=width)
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def table(*columns: str, title: str | None = None) -> "Table":

@@ -5,6 +5,7 @@ A moment without a zone is UTC.
 
 from datetime import UTC, datetime
 
+from raftline.config.moments import show_moment
 from raftline.config.quantities import parse_duration_ms
 
 
@@ -36,8 +37,7 @@ def parse_time_ms(text: str, *, now_ms: int) -> int:
 
 def show_time(time_ms: int) -> str:
     """Return RFC 3339 in UTC with milliseconds."""
-    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return show_moment(time_ms)
 
 
 def show_span(duration_ms: int) -> str:

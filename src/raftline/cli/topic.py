@@ -156,7 +156,7 @@ def read_settings(pairs: list[str], retention: str) -> dict[str, Any]:
 def read_value(key: str, text: str) -> str | int | bool:
     """Read a value by the unit in its key: ``retention_ms=7d``, ``segment_bytes=64MiB``."""
     try:
-        if key.endswith("_ms"):
+        if key.endswith("_ms") or "_ms_" in key:
             return parse_duration_ms(text)
         if "bytes" in key:
             return parse_bytes(text)

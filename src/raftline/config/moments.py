@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from raftline.model.errors import InvalidArgument
 
+MOMENT_MS_MIN = -62_135_596_800_000  # the first of year 1
 MOMENT_MS_MAX = 253_402_300_799_999  # the last of year 9999
 
 
@@ -30,6 +31,7 @@ def parse_moment_ms(name: str, value: str | int) -> int:
 
 
 def show_moment(time_ms: int) -> str:
-    """Return RFC 3339 in UTC with milliseconds."""
-    moment = datetime.fromtimestamp(min(time_ms, MOMENT_MS_MAX) / 1000, UTC)
+    """Return RFC 3339 in UTC with milliseconds; senders write any number, a calendar ends."""
+    time_ms = max(MOMENT_MS_MIN, min(time_ms, MOMENT_MS_MAX))
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

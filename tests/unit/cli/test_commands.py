@@ -272,3 +272,53 @@ def test_verify_fails_where_replicas_differ(raftline, identical, code) -> None:
         machine = raftline("cluster", "verify", "--json", "--server", server.url)
     assert (ran.code, machine.code) == (code, code)
     assert json.loads(machine.out) == reply
+
+
+def test_a_key_with_colons_is_shown_as_it_is(raftline) -> None:
+    row = {"offset": 0, "timestamp": 0, "key": "user:key:7", "id": "m0", "value": ":package:"}
+    page = {"messages": [row], "next_offset": 1, "commit_end": 1}
+    with ScriptedServer(lambda *_: (200, page)) as server:
+        got = raftline("message", "get", "orders.0.0", "--server", server.url)
+    assert "key: user:key:7\n" in got.out
+    assert got.out.endswith("\n:package:\n")
+
+
+@pytest.mark.parametrize("timestamp", [1_700_000_000_000_000, -(1 << 62)])
+def test_a_time_beyond_the_calendar_is_no_bug(raftline, timestamp: int) -> None:
+    row = {"offset": 0, "timestamp": timestamp, "key": None, "id": "m0", "value": "text"}
+    page = {"messages": [row], "next_offset": 1, "commit_end": 1}
+    with ScriptedServer(lambda *_: (200, page)) as server:
+        got = raftline("message", "get", "orders.0.0", "--server", server.url)
+    assert (got.code, got.err) == (0, "")
+
+
+@pytest.mark.parametrize("flag", ["--from-time", "--from-snapshot"])
+def test_a_group_goes_back_to_the_first_of_all_times(raftline, flag: str) -> None:
+    def script(method: str, path: str, query: dict[str, list[str]], body: Any) -> Answer:
+        return 200, TOPIC if method == "GET" else {"messages": [], "partitions": []}
+
+    with ScriptedServer(script) as server:
+        ran = raftline(
+            "consume", "orders", "--group", "replay", flag, "1970-01-01", "--server", server.url
+        )
+    assert ran.code == 0
+    resets = [body for _, path, body in server.asked if path == "/v1/groups/replay/reset"]
+    assert [body["time"] for body in resets] == [0]
+
+
+def test_bytes_that_are_no_text_are_sent_as_they_were_typed(raftline) -> None:
+    typed = b"caf\xe9".decode("utf-8", "surrogateescape")  # as Python hands arguments over
+    with ScriptedServer(log) as server:
+        ran = raftline("produce", "orders", "-m", typed, "--key", typed, "--server", server.url)
+    assert (ran.code, ran.err) == (0, "")
+    assert server.asked[-1][2]["messages"] == [
+        {"value_base64": "Y2Fm6Q==", "key_base64": "Y2Fm6Q=="}
+    ]
+
+
+def test_every_setting_of_a_topic_takes_every_duration(raftline) -> None:
+    with ScriptedServer(lambda *_: (200, {})) as server:
+        line = ("topic", "set", "t", "lease_ms=1h30m", "delay_ms_max=1h30m", "backoff_ms_max=1.5m")
+        assert raftline(*line, "--server", server.url).code == 0
+    wanted = {"lease_ms": 5_400_000, "delay_ms_max": 5_400_000, "backoff_ms_max": 90_000}
+    assert server.asked[0][2] == {"settings": wanted}
