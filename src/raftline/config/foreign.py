@@ -9,6 +9,7 @@ queue    ``raft: {replica_id, addr, invite_members}``, ``grpc: {listener_addr}``
 """
 
 import difflib
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -142,7 +143,13 @@ def _at_home(address: Any) -> Any:
 
 
 def _hours(value: Any) -> Any:
-    return value * HOUR_MS if isinstance(value, int | float) else value
+    if isinstance(value, str):  # quoted, a number is still one of hours; 7d says its unit itself
+        try:
+            value = float(value)
+        except ValueError:
+            return value
+    is_number = isinstance(value, int | float) and math.isfinite(value)
+    return round(value * HOUR_MS) if is_number and not isinstance(value, bool) else value
 
 
 def replica_name(number: Any) -> str:

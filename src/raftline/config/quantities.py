@@ -4,6 +4,7 @@ A bare number is already in the unit of its setting (milliseconds, bytes). ``kB 
 powers of ten, ``KiB MiB GiB TiB`` powers of two.
 """
 
+import math
 import re
 
 DURATION_MS = {
@@ -45,9 +46,10 @@ def parse_duration_ms(text: str) -> int:
     if _NUMBER.fullmatch(text):
         return int(text)
     parts = _DURATION_PART.findall(text)
-    if not parts or _DURATION_PART.sub("", text).strip():
-        raise ValueError(f"{text!r} is no duration; write for example 500ms, 30s, 1h30m, 7d")
-    return round(sum(float(number) * DURATION_MS[unit] for number, unit in parts))
+    duration_ms = sum(float(number) * DURATION_MS[unit] for number, unit in parts)
+    if not parts or _DURATION_PART.sub("", text).strip() or duration_ms == math.inf:
+        raise ValueError(f"{text[:60]!r} is no duration; write for example 500ms, 30s, 1h30m, 7d")
+    return round(duration_ms)
 
 
 def parse_bytes(text: str) -> int:
@@ -60,9 +62,11 @@ def parse_bytes(text: str) -> int:
     if _NUMBER.fullmatch(text):
         return int(text)
     match = _SIZE.fullmatch(text)
-    if match is None or match[2].lower() not in SIZE_BYTES:
-        raise ValueError(f"{text!r} is no size; write for example 512KiB, 64MiB, 10GB")
-    return round(float(match[1]) * SIZE_BYTES[match[2].lower()])
+    unit_bytes = SIZE_BYTES.get(match[2].lower(), 0) if match is not None else 0
+    size_bytes = float(match[1]) * unit_bytes if match is not None and unit_bytes else math.inf
+    if size_bytes == math.inf:
+        raise ValueError(f"{text[:60]!r} is no size; write for example 512KiB, 64MiB, 10GB")
+    return round(size_bytes)
 
 
 def show_duration(duration_ms: int) -> str:

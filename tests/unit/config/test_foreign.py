@@ -184,3 +184,13 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
         "node.nam: node has no such setting; did you mean name?",
     ):
         assert part in text
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted_ms"),
+    [("168", 604_800_000), ('"168"', 604_800_000), ("0.5", 1_800_000), ('"7d"', 604_800_000)],
+)
+def test_hours_are_hours_quoted_or_not(tmp_path: Path, text: str, wanted_ms: int) -> None:
+    file = tmp_path / "goqueue.yaml"
+    file.write_text(f"defaults:\n  topic:\n    retention:\n      hours: {text}\n")
+    assert load(file).topics.retention_ms == wanted_ms

@@ -25,7 +25,21 @@ def test_sizes(text: str, wanted_bytes: int) -> None:
     assert parse_bytes(text) == wanted_bytes
 
 
-@pytest.mark.parametrize("text", ["", "s", "10 parsecs", "1h30", "--1", "1e3s", "5s6", "10GBs"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "s",
+        "10 parsecs",
+        "1h30",
+        "--1",
+        "1e3s",
+        "5s6",
+        "10GBs",
+        "9" * 400 + "d",
+        "9" * 400 + "GB",
+    ],
+)
 def test_nonsense_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write for example"):
         parse_duration_ms(text)
