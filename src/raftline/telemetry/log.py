@@ -44,13 +44,16 @@ class Log:
         self._encode = _json_line if form == "json" else self._console_line
 
     def __call__(self, level: str, event: str, **fields: object) -> None:
-        """Write one event, if ``level`` is wanted. A reader that went away is no error."""
+        """Write one event, if ``level`` is wanted.
+
+        A reader that went away, or a full disk under the file it goes to, costs its lines only.
+        """
         if LEVELS.index(level) < self._least:
             return
         try:
             self._stream.write(self._encode(self._now_ms(), level, event, fields) + "\n")
             self._stream.flush()
-        except (BrokenPipeError, ValueError):
+        except (OSError, ValueError):
             return
 
     def _console_line(self, at_ms: int, level: str, event: str, fields: dict[str, object]) -> str:

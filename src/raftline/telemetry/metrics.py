@@ -390,4 +390,4 @@ def _escape_help(text: str) -> str:
 
 
 def _number(value: Value) -> str:
-    return repr(value) if isinstance(value, int) else f"{value:.9g}"
+    return repr(value) if isinstance(value, int) else f"{value:.15g}"

@@ -1,5 +1,6 @@
 """Log events: one line each, only wanted levels, and never a reason to stop."""
 
+import errno
 import io
 import json
 from pathlib import Path
@@ -47,3 +48,13 @@ def test_a_closed_stream_is_no_error() -> None:
     stream.close()
     log("error", "thing.happened")
     no_log("error", "thing.happened", field=1)
+
+
+class FullDisk(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_does_not_stop_a_node() -> None:
+    log = Log(lambda: 1_500, stream=FullDisk())
+    log("warning", "disk.nearly_full")

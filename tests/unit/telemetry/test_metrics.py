@@ -104,3 +104,9 @@ def test_the_process_tells_of_itself() -> None:
     assert signs.resident_bytes == -1 or signs.resident_bytes > 1 << 20
     assert signs.open_fds == -1 or signs.open_fds > 2
     assert signs.start_seconds > 1.6e9
+
+
+def test_moments_are_told_to_the_second() -> None:
+    board = Board()
+    board.put("process_start_time_seconds", 1_791_234_567.25)
+    assert samples(board)["process_start_time_seconds", ()] == 1_791_234_567.25
