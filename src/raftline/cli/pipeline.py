@@ -4,6 +4,7 @@ import base64
 import datetime
 import decimal
 import json
+import math
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -146,8 +147,10 @@ def plain(value: Any) -> Any:
             return utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         case datetime.date() | datetime.timedelta():
             return str(value)
+        case float() if not math.isfinite(value):
+            return str(value)  # JSON has no word for it
         case decimal.Decimal():
-            return float(value)
+            return _number(value)
         case dict():
             entries = cast("dict[Any, Any]", value).items()
             return {str(plain(key)): plain(one) for key, one in entries}
@@ -157,6 +160,14 @@ def plain(value: Any) -> Any:
             return [plain(one) for one in cast("list[Any]", value)]
         case _:
             return value
+
+
+def _number(value: decimal.Decimal) -> int | float | str:
+    """Return a number that says the same; text where no number of JSON does."""
+    if value == value.to_integral_value():
+        return int(value)
+    nearest = float(value)
+    return nearest if decimal.Decimal(repr(nearest)) == value else str(value)
 
 
 def _cell(value: Any) -> str:
