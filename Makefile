@@ -7,6 +7,7 @@ WORKERS ?= 2
 
 BIN := .venv/bin
 READY := .venv/.ready
+VERSION := $(shell sed -nE 's/^appVersion: "(.*)"/\1/p' deploy/kubernetes/helm/raftline/Chart.yaml)
 TESTDATA ?= ../shared/reference/raft-testdata
 
 .DEFAULT_GOAL := help
@@ -91,9 +92,9 @@ proto: $(READY) ## make the code of proto/ anew
 build: $(READY) ## build the wheel and the source archive into dist/
 	$(BIN)/uv build --no-build-isolation --python $(BIN)/python --out-dir dist
 
-docker-build: ## build the image raftline:latest (needs Docker)
+docker-build: ## build the image raftline:latest, with its version as well for Helm (needs Docker)
 	@command -v docker >/dev/null || { echo "Docker is not installed; without it: pip install ."; exit 1; }
-	docker build -f deploy/Dockerfile -t raftline:latest .
+	docker build -f deploy/Dockerfile -t raftline:latest -t raftline:$(VERSION) .
 
 clean: ## remove everything that was built or set up here (not your data)
 	rm -rf .venv dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache

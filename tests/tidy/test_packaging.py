@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from raftline.config.loader import environment_name, sections
+from raftline.config.settings import Settings
 from scripts.install_deploy_tools import VERSIONS, find_compose, find_helm, find_schemas
 
 ROOT = Path(__file__).parents[2]
@@ -248,3 +249,20 @@ def test_chaos_manifests_choose_the_pods_of_the_chart(file: Path):
     assert manifest["apiVersion"] == "chaos-mesh.org/v1alpha1"
     assert "app.kubernetes.io/name: raftline" in file.read_text()
     assert 'define "raftline.selector"' in (CHART / "templates" / "_helpers.tpl").read_text()
+
+
+def test_the_unit_may_write_where_a_fresh_settings_file_says():
+    """Its comment begins with --print-config, and that has a relative directory."""
+    lines = (DEPLOY / "systemd" / "raftline.service").read_text().splitlines()
+    unit = dict(line.split("=", 1) for line in lines if re.match(r"\w+=", line))
+    written = Path(unit["WorkingDirectory"], Settings().node.data_dir)
+    assert written.is_relative_to(unit["ReadWritePaths"])
+    assert unit["ReadWritePaths"] == f"/var/lib/{unit['StateDirectory']}"
+
+
+def test_the_image_that_is_built_is_the_one_the_chart_asks_for():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    image = yaml.safe_load((CHART / "values.yaml").read_text())["image"]
+    words = ["make", "--no-print-directory", "-n", "docker-build"]
+    ran = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert f"-t {image['repository']}:{image['tag'] or chart['appVersion']} " in ran.stdout
