@@ -58,6 +58,8 @@ def every_command(
         timeout_ms = parse_duration_ms(timeout)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--timeout") from error
+    if timeout_ms < 1:
+        raise typer.BadParameter(f"{timeout!r} is no time to answer in", param_hint="--timeout")
     session = Session(servers, timeout_ms=timeout_ms, as_json=json)
     context.obj = session
     context.call_on_close(session.close)

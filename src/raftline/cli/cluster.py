@@ -158,7 +158,7 @@ def _administer(context: typer.Context, verb: str, text: str, **arguments: objec
 
 def _number(session: Session, node: str) -> int:
     """Return the number of a node that people may name."""
-    if node.isdigit():
+    if node.isdecimal():
         return int(node)
     for row in session.client.cluster()["nodes"]:
         if row["name"] == node:
@@ -168,7 +168,7 @@ def _number(session: Session, node: str) -> int:
 
 def _coordinates(text: str) -> tuple[str, int]:
     topic, slash, partition = text.rpartition("/")
-    if not slash or not topic or not partition.isdigit():
+    if not slash or not topic or not partition.isdecimal():
         raise typer.BadParameter(f"{text!r}: write topic/partition, for example orders/2")
     return topic, int(partition)
 

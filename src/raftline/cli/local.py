@@ -44,7 +44,7 @@ def up(
     cluster.plan(count, port_base, tuple(pairs or ()))
     try:
         started = cluster.start()
-    except PermissionError as error:
+    except OSError as error:  # no right, no room, a file system that takes nothing
         raise InvalidArgument(
             f"{data_dir} cannot be written: {error.strerror}", "name another --data-dir"
         ) from error

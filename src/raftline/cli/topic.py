@@ -164,7 +164,7 @@ def read_value(key: str, text: str) -> str | int | bool:
         raise typer.BadParameter(f"{key}: {error}") from error
     if text in ("true", "false"):
         return text == "true"
-    return int(text) if text.lstrip("-").isdigit() else text
+    return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def _value_or_complain(key: str, text: str) -> int:

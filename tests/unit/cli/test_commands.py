@@ -316,6 +316,14 @@ def test_bytes_that_are_no_text_are_sent_as_they_were_typed(raftline) -> None:
     ]
 
 
+@pytest.mark.parametrize("text", ["--5", "²", "-"])
+def test_what_only_looks_like_a_number_is_left_to_the_node(raftline, text: str) -> None:
+    with ScriptedServer(lambda *_: refusal(400, "invalid_argument")) as server:
+        ran = raftline("topic", "set", "t", f"max_retries={text}", "--server", server.url)
+    assert ran.code == 2
+    assert server.asked[0][2] == {"settings": {"max_retries": text}}
+
+
 def test_every_setting_of_a_topic_takes_every_duration(raftline) -> None:
     with ScriptedServer(lambda *_: (200, {})) as server:
         line = ("topic", "set", "t", "lease_ms=1h30m", "delay_ms_max=1h30m", "backoff_ms_max=1.5m")

@@ -63,7 +63,8 @@ def test_every_part_has_its_commands(raftline, line: str) -> None:
         "task enqueue --payload 1", "worker --concurrency 0", "bench --batch 0", "nonsense",
         "chaos --preset none", "chaos --faults none", "chaos --nodes 1", "chaos --every soon",
         "pipeline sql", "pipeline nonsense", "topic create t --set x",
-        "--timeout soon topic list",
+        "--timeout soon topic list", "topic list --timeout 0", "topic list --timeout -5",
+        "cluster transfer orders/² --to 1", "up --data-dir /proc/nope --detach",
     ],
 )  # fmt: skip
 def test_misuse_is_code_2_with_a_sentence(raftline, line: str) -> None:
