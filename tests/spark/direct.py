@@ -4,6 +4,7 @@ Most of what a read does is between the source and the nodes; there a query thro
 only cost time. That Spark makes these calls, in this order, is shown by the tests that run it.
 """
 
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +30,8 @@ def read(
     reader = made.reader(made.schema())
     left = list(reader.pushFilters(list(filters)))
     assert not left, left
-    return rows_of(reader, reader.partitions())
+    tasks = pickle.loads(pickle.dumps(reader))  # Spark packs what tasks get before it plans
+    return rows_of(tasks, reader.partitions())
 
 
 def rows_of(reader: Any, partitions: Sequence[InputPartition]) -> list[dict[str, Any]]:

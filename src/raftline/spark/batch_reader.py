@@ -35,6 +35,10 @@ class RaftlineReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self.options = options
         self.wanted = Wanted()
+        if options.archive:
+            # In the archive nobody looks up offsets by time: the messages are filtered. Not said
+            # in partitions(): Spark packs the reader for the tasks before it asks for those.
+            self.wanted.narrow_times(options.starting_ms, options.ending_ms)
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Take over comparisons of partition, offset and timestamp."""
@@ -48,8 +52,6 @@ class RaftlineReader(DataSourceReader):
                 archive = open_archive(self.options, log)
                 live = log.bounds(self.options.topic)
                 bounds = widened(archive, self.options, live)
-                # In the archive nobody looks up offsets by time: the messages are filtered.
-                self.wanted.narrow_times(self.options.starting_ms, self.options.ending_ms)
                 ranges, slices = self._split_archived(archive, self._plan(log, bounds), live)
                 found += pack_slices(slices, self.options.offsets_per_split)
             else:
