@@ -11,6 +11,7 @@ from pyspark.sql import datasource as filters
 import raftline
 from raftline.chaos.rig import Rig
 from raftline.client.caller import Caller
+from raftline.client.fenced import Bounds, Fenced
 from raftline.client.line import Line
 from raftline.model.batch import COMPRESSIONS
 from raftline.model.records import seal_batch
@@ -158,6 +159,15 @@ class TestFilters:
         )
         assert len(direct.read(servers, topic, [kind(("timestamp",), moment)])) == count
 
+    def test_of_times_before_1970_are_exact(self, servers: str, line: Line, topic: str):
+        line.topics.create(topic, partitions=1)
+        batch = [(None, b"x", [], time_ms) for time_ms in (-5_000, -1, 0, DAY_MS)]
+        post_batch(servers, topic, 0, seal_batch(batch))
+        for seconds, count in ((-10, 4), (-5, 4), (-4, 3), (0, 2)):
+            moment = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(seconds=seconds)
+            wanted = [filters.GreaterThanOrEqual(("timestamp",), moment)]
+            assert len(direct.read(servers, topic, wanted)) == count
+
     def test_what_is_not_ours_is_given_back(self):
         others = [
             filters.Not(filters.EqualTo(("partition",), 1)),
@@ -198,6 +208,19 @@ class TestBounds:
         self, servers: str, topic: str, sent: None, options: dict[str, Any], count: int
     ):
         assert len(direct.read(servers, topic, **options)) == count
+
+    def test_a_log_that_grows_while_it_is_planned_ends_where_it_ended(
+        self, servers: str, topic: str, sent: None, monkeypatch: pytest.MonkeyPatch
+    ):
+        look = Fenced.bounds
+
+        def look_and_grow(log: Fenced, name: str, time_ms: int | None = None) -> list[Bounds]:
+            found = look(log, name, time_ms)
+            post_batch(servers, topic, 0, seal_batch([(None, b"x", [], DAY_MS)]))
+            return found
+
+        monkeypatch.setattr(Fenced, "bounds", look_and_grow)
+        assert len(direct.read(servers, topic, endingTimestamp="2030-01-01")) == 100
 
     def test_outside_of_the_log_is_an_error(self, servers: str, topic: str, sent: None):
         with pytest.raises(raftline.RaftlineError, match=rf"{topic}/1@500 is not written yet"):

@@ -88,7 +88,7 @@ class RaftlineReader(DataSourceReader):
     def _later(self, log: Fenced, ranges: list[LogRange]) -> list[LogRange]:
         """Leave out what is before the first message of the wanted time."""
         from_ms = self.wanted.from_ms
-        if from_ms is None:
+        if from_ms is None or from_ms < 0:  # times before 1970 cannot be looked up
             return ranges
         first = {one.partition: one.offset for one in log.bounds(self.options.topic, from_ms)}
         return [
@@ -127,7 +127,8 @@ class RaftlineReader(DataSourceReader):
     def _end(self, bounds: Bounds, end: int) -> int:
         if end <= bounds.commit_end or end == LATEST:
             return min(end, bounds.commit_end)
-        if self.options.fail_on_data_loss:
+        is_named = self.options.ending_ms is None  # a time is looked up later: the log grows
+        if is_named and self.options.fail_on_data_loss:
             where = place(self.options.topic, bounds.partition, end)
             raise NotFound(
                 f"endingOffsets {where} is not written yet, the log ends at {bounds.commit_end}: "
