@@ -34,7 +34,12 @@ def sent(line: Line, servers: str, topic: str) -> None:
 
 
 def archive(
-    root: Path, servers: str, topic: str, *ranges: tuple[int, int], gaps: tuple[Gap, ...] = ()
+    root: Path,
+    servers: str,
+    topic: str,
+    *ranges: tuple[int, int],
+    gaps: tuple[Gap, ...] = (),
+    topic_id: str = "",
 ) -> None:
     """Archive ranges of the log as the job does."""
     files: list[Any] = []
@@ -46,7 +51,7 @@ def archive(
                 for batch in to_arrow(stored, topic, 0, start, end)
             ]
             files += write_range(root, topic, 0, start, end, batches)
-    made = Manifest(topic=topic, topic_id="", partition=0, files=tuple(files), gaps=gaps)
+    made = Manifest(topic=topic, topic_id=topic_id, partition=0, files=tuple(files), gaps=gaps)
     manifests.commit(root, made)
 
 
@@ -125,6 +130,20 @@ def test_where_the_archive_is(servers: str, line: Line, topic: str, sent: None, 
     trim(servers, topic, 60)
     line.topics.set(topic, archive_dir=str(tmp_path))
     assert len(direct.read(servers, topic, archive="true")) == 100
+
+
+def test_the_archive_of_another_topic_of_that_name_is_refused(
+    servers: str, line: Line, topic: str, sent: None, tmp_path: Path
+):
+    with Fenced(servers) as log:
+        own = log.topic(topic)["uuid"]
+    archive(tmp_path, servers, topic, (0, 60), topic_id=own)
+    assert len(direct.read(servers, topic, archive=tmp_path)) == 100
+    line.topics.delete(topic)
+    line.topics.create(topic, partitions=1)
+    post_batch(servers, topic, 0, seal_batch([(None, b"new", [], DAY_MS)]))
+    with pytest.raises(raftline.RaftlineError, match=f"holds another topic .*{topic}"):
+        direct.read(servers, topic, archive=tmp_path)
 
 
 def test_what_is_not_archived_is_read_from_the_log(

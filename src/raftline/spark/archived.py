@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 from raftline.client.fenced import Bounds, Fenced
-from raftline.model.errors import NotFound
+from raftline.model.errors import Conflict, NotFound
 from raftline.model.names import place
 from raftline.spark.options import Options
 
@@ -29,14 +29,27 @@ class FilesPartition(InputPartition):
 
 
 def open_archive(options: Options, log: Fenced) -> "Archive":
-    """Return the archive that the option or the topic names. Raises NotFound, InvalidArgument."""
+    """Return the archive that the option or the topic names.
+
+    Raises:
+        NotFound, InvalidArgument: there is none.
+        Conflict: it holds another topic, one of that name that was deleted.
+    """
     from raftline.archive.place import archive_dir, setting_of
     from raftline.archive.reader import Archive
 
     is_named = options.archive.lower() != WHERE_THE_TOPIC_SAYS
-    given = options.archive if is_named else ""
-    setting = "" if is_named else setting_of(log.topic(options.topic))
-    return Archive(archive_dir(given, setting))
+    told = log.topic(options.topic)
+    given, setting = (options.archive, "") if is_named else ("", setting_of(told))
+    archive = Archive(archive_dir(given, setting))
+    for partition in archive.partitions(options.topic):
+        manifest = archive.manifest(options.topic, partition)
+        if manifest is not None and manifest.topic_id not in ("", told["uuid"]):
+            raise Conflict(
+                f"{archive.root} holds another topic that was called {options.topic!r}: name the "
+                "archive of this one, or read without the option archive"
+            )
+    return archive
 
 
 def widened(archive: "Archive", options: Options, bounds: list[Bounds]) -> list[Bounds]:
