@@ -111,6 +111,18 @@ def test_due_times_and_dedup_keys_come_from_columns(servers: str, line: Line, to
     assert abs(waiting[0]["due_ms"] - later.timestamp() * 1000) < 2
 
 
+@pytest.mark.parametrize("options", [{"compression": "zstd"}, {"chunkBytes": "6MiB"}], ids=str)
+def test_rows_that_wait_go_with_every_option(
+    servers: str, line: Line, topic: str, options: dict[str, str]
+):
+    line.topics.create(topic, partitions=1)
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+    values = [b"%d" % at + b"." * 1_000_000 for at in range(6)]
+    table = {"value": values, "deliver_at": pa.array([later] * 6, pa.timestamp("us", tz="UTC"))}
+    write_direct(servers, table, topic=topic, **options)
+    assert len(line.scheduled.list(topic)["messages"]) == 6
+
+
 def test_maps_are_headers_and_nulls_are_kept(servers: str, line: Line, topic: str):
     line.topics.create(topic, partitions=1)
     table = {

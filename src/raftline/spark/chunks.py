@@ -1,8 +1,9 @@
 """Rows of one task on their way: gathered per partition, sealed into chunks, staged.
 
 A chunk is one sealed batch of about ``chunkBytes``. Rows with a due time are in chunks of their
-own, because they go to the waiting messages instead of the log. Nothing that is staged can be
-read; the driver publishes it when all tasks are done.
+own, because they go to the waiting messages instead of the log; nodes take those uncompressed, and
+no larger than ``STAGE_DUE_BYTES_MAX``. Nothing that is staged can be read; the driver publishes it
+when all tasks are done.
 """
 
 import secrets
@@ -14,7 +15,12 @@ import msgspec
 from raftline.client import clock
 from raftline.client.fenced import Fenced
 from raftline.model.errors import RaftlineError
-from raftline.model.limits import BATCH_BYTES_MAX, WAITING_NUMBERS_MAX
+from raftline.model.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_HEADER_BYTES,
+    STAGE_DUE_BYTES_MAX,
+    WAITING_NUMBERS_MAX,
+)
 from raftline.model.message import Header, NewMessage
 from raftline.model.names import check_topic_name, place
 from raftline.model.records import seal_batch
@@ -24,6 +30,7 @@ from raftline.spark.rows import PRIORITY_HEADER, Rows
 
 MESSAGES_MAX = 10_000  # of one chunk: as many dedup keys and priorities may be in it
 MESSAGE_BYTES = 40  # what a message takes in a batch besides its bytes
+DUE_BYTES_MAX = STAGE_DUE_BYTES_MAX - BATCH_HEADER_BYTES  # of the messages of a chunk that wait
 
 Place = tuple[str, int]  # topic, partition
 
@@ -235,8 +242,9 @@ class Stager:
         if not pile.messages:
             return False
         most = WAITING_NUMBERS_MAX if is_due else MESSAGES_MAX
+        chunk_bytes = self._options.chunk_bytes
         return (
-            pile.size + size > self._options.chunk_bytes
+            pile.size + size > (min(chunk_bytes, DUE_BYTES_MAX) if is_due else chunk_bytes)
             or len(pile.messages) >= most
             or (dedup is not None and dedup in pile.seen)  # a chunk has a key once
         )
@@ -245,8 +253,9 @@ class Stager:
         if not pile.messages:
             return
         where = place(topic, partition)
+        compression = "none" if pile.dues_ms else self._options.compression
         try:
-            sealed = seal_batch(pile.messages, compression=self._options.compression)
+            sealed = seal_batch(pile.messages, compression=compression)
         except RaftlineError as error:
             raise bad(
                 f"a row for {where}: {error.message}", error.hint or "make it smaller"
