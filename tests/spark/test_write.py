@@ -123,6 +123,16 @@ def test_rows_that_wait_go_with_every_option(
     assert len(line.scheduled.list(topic)["messages"]) == 6
 
 
+def test_chunks_are_no_larger_than_the_topic_takes(servers: str, line: Line, topic: str):
+    line.topics.create(topic, partitions=1, batch_bytes_max=4096)
+    values = [b"%04d" % at + b"." * 96 for at in range(200)]
+    write_direct(servers, {"value": values}, topic=topic)
+    assert [row["value"] for row in direct.read(servers, topic)] == values
+    dedup = [b"%d" % at for at in range(200)]
+    write_direct(servers, {"value": values, "dedup_key": dedup}, topic=topic)
+    assert len(direct.read(servers, topic)) == 400
+
+
 def test_maps_are_headers_and_nulls_are_kept(servers: str, line: Line, topic: str):
     line.topics.create(topic, partitions=1)
     table = {

@@ -40,6 +40,7 @@ class Target(msgspec.Struct):
 
     count: int
     partitioner: str
+    chunk_bytes: int  # of messages in one chunk: as wished, and as the topic takes
 
 
 class Pile:
@@ -115,8 +116,11 @@ class Stager:
             check_topic_name(topic)
             told = self._fenced.ensure_topic(topic)  # as a first publish creates it
             settings: dict[str, Any] = told.get("settings", {})
+            most = int(settings.get("batch_bytes_max", BATCH_BYTES_MAX)) - BATCH_HEADER_BYTES
             self._targets[topic] = Target(
-                int(told["num_partitions"]), str(settings.get("partitioner", "murmur2"))
+                int(told["num_partitions"]),
+                str(settings.get("partitioner", "murmur2")),
+                min(self._options.chunk_bytes, most),
             )
         return self._targets[topic]
 
@@ -194,16 +198,17 @@ class Stager:
         messages = _messages(rows, lot, now_ms)
         sizes = _sizes(messages)
         pile = self._pile(topic, partition, is_due=False)
+        chunk_bytes = self._target(topic).chunk_bytes
         begin, count = 0, len(lot)
         while begin < count:
             if pile.messages:
-                room = self._options.chunk_bytes - pile.size
+                room = chunk_bytes - pile.size
                 fitting = _fitting(sizes, begin, room, MESSAGES_MAX - len(pile.messages))
                 if not fitting:
                     self._stage(topic, partition, pile)
                     continue
             else:
-                fitting = _fitting(sizes, begin, self._options.chunk_bytes, MESSAGES_MAX) or 1
+                fitting = _fitting(sizes, begin, chunk_bytes, MESSAGES_MAX) or 1
             end = begin + fitting
             pile.messages += messages[begin:end]
             if rows.priorities is not None:
@@ -219,7 +224,7 @@ class Stager:
             due_ms = rows.dues_ms[at] if rows.dues_ms is not None else None
             pile = self._pile(topic, partition, is_due=due_ms is not None)
             dedup = rows.dedup_keys[at] if rows.dedup_keys is not None else None
-            if self._is_full(pile, size, dedup, is_due=due_ms is not None):
+            if self._is_full(topic, pile, size, dedup, is_due=due_ms is not None):
                 self._stage(topic, partition, pile)
             if dedup is not None:
                 pile.dedup.append((len(pile.messages), dedup))
@@ -238,11 +243,13 @@ class Stager:
             pile = self._piles[name] = Pile()
         return pile
 
-    def _is_full(self, pile: Pile, size: int, dedup: bytes | None, *, is_due: bool) -> bool:
+    def _is_full(
+        self, topic: str, pile: Pile, size: int, dedup: bytes | None, *, is_due: bool
+    ) -> bool:
         if not pile.messages:
             return False
         most = WAITING_NUMBERS_MAX if is_due else MESSAGES_MAX
-        chunk_bytes = self._options.chunk_bytes
+        chunk_bytes = self._target(topic).chunk_bytes
         return (
             pile.size + size > (min(chunk_bytes, DUE_BYTES_MAX) if is_due else chunk_bytes)
             or len(pile.messages) >= most
