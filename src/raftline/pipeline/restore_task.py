@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from raftline.model.limits import BATCH_BYTES_MAX, BATCH_HEADER_BYTES
 from raftline.model.message import Header, NewMessage
 from raftline.model.names import place
 
@@ -49,8 +50,10 @@ def stage_piece(piece: Piece) -> Staged:
     attempt = secrets.randbits(62)
     chunks = messages = 0
     with Fenced(piece.servers) as fenced:
-        for rows in _chunks(_rows(piece)):
-            payload, priorities = _seal(rows)
+        settings: dict[str, Any] = fenced.topic(piece.target)["settings"]
+        bytes_max = int(settings.get("batch_bytes_max", BATCH_BYTES_MAX))
+        for rows in _chunks(_rows(piece), min(CHUNK_BYTES, bytes_max - BATCH_HEADER_BYTES)):
+            payload, priorities = _seal(rows, bytes_max)
             fenced.stage(
                 piece.target,
                 piece.partition,
@@ -90,7 +93,7 @@ def _rows(piece: Piece) -> Iterator[Row]:
         for at, offset in enumerate(columns["offset"]):
             headers = _headers(columns["headers"][at])
             if is_back:
-                if any(name == RESTORED_HEADER for name, _ in headers):
+                if any(_is_of(piece.source, header) for header in headers):
                     continue  # it came back before; it is not to come back as itself again
                 where = place(piece.source, piece.partition, offset)
                 headers.append((RESTORED_HEADER, where.encode()))
@@ -110,14 +113,20 @@ def _headers(found: list[dict[str, Any]] | None) -> list[Header]:
     return [(one["key"], b"" if one["key"] == HEADER else one["value"]) for one in found or ()]
 
 
-def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
+def _is_of(topic: str, header: Header) -> bool:
+    """Say whether a header tells that its message came back to this topic, not to another."""
+    name, where = header
+    return name == RESTORED_HEADER and (where or b"").startswith(f"{topic}/".encode())
+
+
+def _chunks(rows: Iterator[Row], bytes_max: int) -> Iterator[list[Row]]:
     chunk: list[Row] = []
     size = 0
     for row in rows:
         key, value, headers, _ = row[0]
         own = MESSAGE_BYTES + len(key or b"") + len(value or b"")
-        own += sum(len(name) + len(content or b"") for name, content in headers)
-        if chunk and (size + own > CHUNK_BYTES or len(chunk) == CHUNK_MESSAGES):
+        own += sum(len(name) + len(content or b"") + 4 for name, content in headers)
+        if chunk and (size + own > bytes_max or len(chunk) == CHUNK_MESSAGES):
             yield chunk
             chunk, size = [], 0
         chunk.append(row)
@@ -126,9 +135,13 @@ def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
         yield chunk
 
 
-def _seal(rows: list[Row]) -> tuple[bytes, list[tuple[int, int, int]]]:
+def _seal(rows: list[Row], bytes_max: int) -> tuple[bytes, list[tuple[int, int, int]]]:
+    """Seal a chunk; compressed where it would not be taken otherwise, as it once was."""
     from raftline.model.records import seal_batch
     from raftline.spark.chunks import runs_of
 
     messages = [message for message, _ in rows]
-    return seal_batch(messages), runs_of([priority for _, priority in rows])
+    sealed = seal_batch(messages)
+    if len(sealed) > bytes_max:
+        sealed = seal_batch(messages, compression="zstd")
+    return sealed, runs_of([priority for _, priority in rows])
