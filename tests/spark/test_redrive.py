@@ -15,8 +15,8 @@ from raftline.client.line import Line
 from raftline.model.errors import InvalidArgument, UnknownTopic
 from raftline.pipeline import redrive
 from raftline.pipeline.job import Job
-from raftline.pipeline.redrive_letters import Content
-from raftline.pipeline.redrive_work import Pace, Worker
+from raftline.pipeline.redrive_letters import Content, Letter
+from raftline.pipeline.redrive_work import Pace, Worker, _sealed
 from tests.spark.pipeline_traffic import GROUP, fill, wait_for_letters
 
 pytestmark = pytest.mark.spark
@@ -94,6 +94,40 @@ def test_a_dry_run_shows_what_would_change_and_changes_nothing(
     assert json.loads(letter["after"]["value"])["currency"] == "EUR"
     assert states(servers, filled) == {"dead": 6}
     assert len(messages(servers, filled)) == 60
+
+
+def test_a_run_that_was_stopped_between_staging_and_publishing_is_finished(
+    servers: str, line: Line, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line.topics.create(topic, partitions=1)
+    letter = Letter(
+        offset=0,
+        topic=topic,
+        partition=0,
+        origin_offset=0,
+        group=GROUP,
+        generation=0,
+        reason="REJECTED",
+        priority=0,
+        before=Content(None, b"old", ()),
+        after=Content(None, b"new", ()),
+    )
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    times_ms = iter((1_790_000_000_000, 1_790_000_000_001))
+    monkeypatch.setattr(clock, "wall_ms", lambda: next(times_ms))
+    worker = Worker(servers, topic)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(Fenced, "publish", stop)
+            with pytest.raises(KeyboardInterrupt):
+                worker._send(letter, _sealed(letter))
+        assert worker._send(letter, _sealed(letter)) == ""
+    finally:
+        worker.close()
+    assert [row["value"] for row in messages(servers, topic)] == ["new"]
 
 
 def test_changed_messages_are_sent_once_however_often_the_job_is_stopped(

@@ -11,6 +11,7 @@ redriven already. A changed one is a new message, and takes four steps:
 Stopped behind any step, the next run does the others.
 """
 
+import secrets
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -115,6 +116,7 @@ class Worker:
         """Put one changed message into the log, once; return why it could not be."""
         query, topic, partition = origin_of(letter), letter.topic, self.partition_of(letter)
         priorities = [(0, 1, letter.priority)] if letter.priority else []
+        attempt = secrets.randbits(62)  # a run that was stopped may have staged other bytes
         try:
             self._fenced.stage(
                 topic,
@@ -122,13 +124,13 @@ class Worker:
                 query,
                 0,
                 0,
-                0,
+                attempt,
                 0,
                 batch,
                 priorities=priorities,
                 dedup=[(0, query.encode())],
             )
-            self._fenced.publish(topic, partition, query, 0, [(0, 0, 1)])
+            self._fenced.publish(topic, partition, query, 0, [(0, attempt, 1)])
         except RaftlineError as error:
             if error.retry or error.unknown:
                 raise
