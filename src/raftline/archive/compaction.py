@@ -24,6 +24,7 @@ from raftline.model.limits import MIB
 from raftline.model.names import place
 
 FILE_BYTES = 256 * MIB  # of a merged file, about
+UNBOUNDED = 1 << 62
 ORPHAN_MS = 24 * 3_600_000
 TRIES_MAX = 20
 
@@ -80,7 +81,9 @@ def merge_files(merge: Merge) -> Merged:
     folder = partition_folder(root, merge.topic, merge.partition)
     pieces = [slice_of(folder, merge.topic, merge.partition, file) for file in merge.files]
     batches = (batch for piece in pieces for batch in read_slice(piece))
-    files = write_range(root, merge.topic, merge.partition, first.start, last.end, batches)
+    # How large the file may be was planned, by what the messages take on disk.
+    place_of = (root, merge.topic, merge.partition, first.start, last.end)
+    files = write_range(*place_of, batches, file_bytes=UNBOUNDED)
     before, after = sum(f.count for f in merge.files), sum(f.count for f in files)
     if before != after:
         raise Conflict(

@@ -203,10 +203,17 @@ class RangeWriter:
 
 
 def write_range(
-    root: Path, topic: str, partition: int, start: int, end: int, batches: Iterable[Table]
+    root: Path,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    batches: Iterable[Table],
+    *,
+    file_bytes: int = FILE_BYTES,
 ) -> list[ArchiveFile]:
     """Write the messages of ``[start, end)``; whatever goes wrong, nothing unfinished is left."""
-    writer = RangeWriter(root, topic, partition, start, end)
+    writer = RangeWriter(root, topic, partition, start, end, file_bytes=file_bytes)
     try:
         for batch in batches:
             writer.write(batch)

@@ -3,12 +3,14 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from raftline.archive import compaction
 from raftline.archive import manifest as manifests
 from raftline.archive.compaction import Merged, commit_merges, merge_files, plan_merges
 from raftline.archive.manifest import Manifest
 from raftline.archive.reader import Archive
-from raftline.archive.writer import write_range
+from raftline.archive.writer import RangeWriter, write_range
 from raftline.client import clock
 from tests.unit.archive.rows import HOUR_MS, NOON_MS, TOPIC, file, manifest, offsets, put, rows
 
@@ -38,6 +40,19 @@ def test_small_files_become_one_and_old_ones_stay_for_their_readers(tmp_path: Pa
     assert not any(Path(one.path).exists() for one in old)
     assert offsets(archive.batches(TOPIC, 0)) == list(range(60))
     assert compaction.remove_retired(tmp_path, TOPIC, 0, 9999, 100).files == 0
+
+
+def test_what_was_merged_is_not_merged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that compress well: large in memory, small on disk."""
+    for made in (RangeWriter.__init__, write_range):
+        monkeypatch.setitem(made.__kwdefaults__, "file_bytes", 100)
+    before = small(tmp_path)
+    after = commit_merges(tmp_path, merge_all(tmp_path, before), 1000)
+    assert after is not None
+    assert [(one.start, one.end, one.count) for one in after.files] == [(0, 60, 60)]
+    assert list(plan_merges(tmp_path, after, MANY)) == []
 
 
 def test_what_is_archived_meanwhile_is_kept(tmp_path: Path) -> None:
