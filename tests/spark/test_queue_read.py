@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 import raftline
 import raftline.spark
 from raftline.chaos.rig import Rig, wait_for
+from raftline.client.fenced import Fenced
 from raftline.client.line import Line
 from raftline.model.errors import FencedQuery
 from raftline.spark.leased import spans
@@ -144,6 +145,22 @@ def test_a_lost_checkpoint_leaves_nothing_behind(servers: str, line: Line, topic
     assert second.batch() == []
     with pytest.raises(FencedQuery, match="it stands at 4"):
         first.batch()
+
+
+def test_a_lost_checkpoint_in_the_middle_of_a_lease_ends_no_query(
+    servers: str, line: Line, topic: str
+):
+    """The next lease was taken on a partition that had nothing, and not on the other."""
+    line.topics.create(topic, partitions=2)
+    for partition in range(2):
+        line.send(topic, b"%d" % partition, partition=partition, wait=True)
+    with Fenced(servers) as fenced:
+        for partition in range(2):
+            assert fenced.lease(topic, partition, "etl", "spark", 1, 10) == [(0, 1)]
+        assert fenced.lease(topic, 0, "etl", "spark", 2, 10) == []  # so 1 is committed
+    line.send(topic, b"2", partition=0, wait=True)
+    query = Query(servers, topic)
+    assert values(query.read(query.lease())) == [b"2"]
 
 
 def test_workers_and_spark_share_a_group(servers: str, line: Line, topic: str):

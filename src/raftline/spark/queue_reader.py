@@ -60,9 +60,8 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             held = [self._held(number) for number in self._numbers()]
             last = max((one.n for one in held if one is not None), default=0)
-            is_open = any(
-                one is not None and one.n == last and one.ranges and not one.acked for one in held
-            )
+            # One that holds the number before was not reached by the last: it has to be, Q1.
+            is_open = any(one is not None and one.ranges and not one.acked for one in held)
             self._initial = self._at(max(0, last - 1) if is_open else last)
         return self._initial
 
