@@ -65,6 +65,7 @@ _FORMS = {
     DOUBLE: (re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?"), "a number such as 0.5"),
     BOOLEAN: (re.compile("true|false"), "true or false"),
 }
+_NUMBER = re.compile(r"-?[0-9]{1,100}")  # longer ones Python may refuse to read
 
 NODE_TEXTS = {
     "advertised.listeners": "where clients reach this node",
@@ -146,7 +147,8 @@ def check_other(name: str, value: str, replication_factor: int) -> None:
             )
     elif name == MIN_INSYNC:
         majority = replication_factor // 2 + 1
-        if not value.strip().isdecimal() or not 1 <= int(value) <= max(1, majority):
+        text = value.strip()
+        if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= max(1, majority):
             raise InvalidArgument(
                 f"{name} cannot be {value[:100]!r}",
                 f"a message is acknowledged by a majority of its replicas: use 1 to {majority}",
@@ -165,8 +167,8 @@ def _formed(name: str, value: str) -> str:
 def _bounded(setting: str, value: str) -> str:
     """Let Kafka's way to say "for ever", and sizes of segments, pass."""
     text = value.strip()
-    if not text.lstrip("-").isdecimal():
-        return text
+    if not _NUMBER.fullmatch(text):
+        return text  # maybe with a unit; else refused by its name
     number = int(text)
     if setting in ("retention_ms", "retention_bytes"):
         return str(FOREVER) if number < 0 or number > SETTINGS[setting].high else text
