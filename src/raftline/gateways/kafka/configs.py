@@ -1,11 +1,16 @@
 """Configs over Kafka: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
 
 Topics can be looked at and changed; nodes can be looked at.
+
+Invariants
+    U1  A setting that is taken back is as it would be of a topic made now: as this node's own
+        configuration has it (retention, for one), where that says something else than we do.
 """
 
 from typing import Any
 
 from raftline.config.addresses import parse_address
+from raftline.config.new_topics import new_topic_settings
 from raftline.config.settings import Settings
 from raftline.gateways.fan import Call, Fan
 from raftline.gateways.kafka import configs_names as names
@@ -165,7 +170,7 @@ class ConfigsApi:
             topic = self._calls.find_topic(row["resource_name"])
             if topic is None:
                 raise self._calls.unknown(row["resource_name"])
-            settings, unset = wanted(row, topic)
+            settings, unset = self._filled(*wanted(row, topic))
         except RaftlineError as error:
             refusal = error
             return lambda take: take(refusal)
@@ -173,6 +178,12 @@ class ConfigsApi:
         if is_dry or not (settings or unset):
             return lambda take: take(None)
         return lambda take: self._calls.command("topic.set", arguments, TIMEOUT_MS_DEFAULT, take)
+
+    def _filled(self, settings: dict[str, Value], unset: list[str]) -> Change:
+        """Set what is taken back and has another value for new topics here. U1."""
+        new = new_topic_settings(self._settings)
+        ours = {n: new[n] for n in unset if n in new and new[n] != SETTINGS[n].default}
+        return {**settings, **ours}, [name for name in unset if name not in ours]
 
 
 def topic_configs(topic: TopicRow) -> list[Fields]:
