@@ -60,7 +60,8 @@ class CatalogFirst:
             if self._knows(request):
                 call(request, version, context, reply)
                 return
-            timeout_ms = max(1, min(request.get("timeout_ms", LOOK_MS_MAX), LOOK_MS_MAX))
+            asked_ms: int = request.get("timeout_ms", 0)  # 0 too where the version has none
+            timeout_ms = min(asked_ms, LOOK_MS_MAX) if asked_ms > 0 else LOOK_MS_MAX
 
             def checked(_problem: RaftlineError | None) -> None:
                 call(request, version, context, reply)
