@@ -30,6 +30,7 @@ from raftline.model.errors import (
 )
 from raftline.model.limits import PARTITIONS_PER_TOPIC_MAX, WAIT_MS_MAX
 from raftline.model.names import check_topic_name
+from raftline.node.led import LedPartition
 from raftline.node.ports import Clock
 
 INVALID_PARTITIONS = 37
@@ -306,21 +307,43 @@ class AdminApi:
         if isinstance(led, RaftlineError):
             refusal = {"low_watermark": -1, "error_code": partition_code(led)}
             return lambda take: take(refusal)
-        wanted = led.commit_end if offset == TO_END else offset
-        if not 0 <= wanted <= led.commit_end:
-            return lambda take: take({"low_watermark": -1, "error_code": OFFSET_OUT_OF_RANGE})
-        arguments: dict[str, object] = {"topic": topic, "partition": partition, "offset": wanted}
 
         def ask(take: Callable[[Any], None]) -> None:
-            def answered(answer: dict[str, object] | RaftlineError) -> None:
-                if isinstance(answer, RaftlineError):
-                    take({"low_watermark": -1, "error_code": partition_code(answer)})
+            def confirmed(error: RaftlineError | None) -> None:
+                wanted = led.commit_end if offset == TO_END else offset
+                if error is not None:
+                    take({"low_watermark": -1, "error_code": partition_code(error)})
+                elif not 0 <= wanted <= led.commit_end:
+                    take({"low_watermark": -1, "error_code": OFFSET_OUT_OF_RANGE})
                 else:
-                    take({"low_watermark": max(wanted, led.log_start), "error_code": NONE})
+                    self._trim_to(led, topic, partition, wanted, timeout_ms, take)
 
-            self._calls.command("topic.trim", arguments, timeout_ms, answered)
+            led.confirm(confirmed)  # a new leader does not know yet where the log ends
 
         return ask
+
+    def _trim_to(
+        self,
+        led: LedPartition,
+        topic: str,
+        partition: int,
+        wanted: int,
+        timeout_ms: int,
+        take: Callable[[Any], None],
+    ) -> None:
+        """Trim, and tell where the log starts: what may not go yet (a dead letter) holds it."""
+        arguments: dict[str, object] = {"topic": topic, "partition": partition, "offset": wanted}
+
+        def answered(answer: dict[str, object] | RaftlineError) -> None:
+            if isinstance(answer, RaftlineError):
+                take({"low_watermark": -1, "error_code": partition_code(answer)})
+                return
+            start = led.log_start
+            if not led.replica.is_leader:  # trimmed elsewhere, and not here yet
+                start = max(start, wanted)
+            take({"low_watermark": start, "error_code": NONE})
+
+        self._calls.command("topic.trim", arguments, timeout_ms, answered)
 
 
 def _timeout_ms(request: Fields) -> int:
