@@ -1,8 +1,8 @@
 """Sessions: what the leader of a coordination shard remembers of members, and logs nothing of.
 
 State
-    Per member: when it was heard from, since when it is asked to give something up, what it was
-    told last, and where its polls go on.
+    Per member: when it was heard from, since when it is asked to give each partition up, what it
+    was told last, and where its polls go on.
 
 Rules
     N1  A new leader knows nothing, so it gives everybody one full session from its start on.
@@ -10,6 +10,8 @@ Rules
     N3  A position belongs to one ownership: who is given a partition anew begins at the cursor.
     N4  Who is to be expired is told nothing from memory: its next answer comes through the log,
         behind the Expire. Else it would read on for a session while others are given its part.
+    N5  The time to give a partition up is that partition's: who gives up each in time is not late,
+        however long it is asked for one after the other (as while many members come).
 """
 
 from collections.abc import Iterator, Mapping
@@ -65,7 +67,7 @@ class Sessions:
 
     def __init__(self) -> None:
         self._sessions: dict[Key, Session] = {}
-        self._revoked_mono: dict[Key, float] = {}  # since when something is to be given up
+        self._revoked_mono: dict[Key, dict[Place, float]] = {}  # since when each is to be given up
 
     def of(self, group: Group, member: str, now_mono: float) -> Session:
         """Return a member's session; one that joined anew begins anew. N1."""
@@ -79,21 +81,27 @@ class Sessions:
         """Forgive a time in which nothing could be heard; nothing began later than now. N2."""
         for session in self._sessions.values():
             session.heard_mono = min(session.heard_mono + missed_ms, now_mono)
-        for key in self._revoked_mono:
-            self._revoked_mono[key] = min(self._revoked_mono[key] + missed_ms, now_mono)
+        for places in self._revoked_mono.values():
+            for place in places:
+                places[place] = min(places[place] + missed_ms, now_mono)
 
     def late(self, group: Group, now_mono: float) -> dict[str, int]:
-        """Return the members to expire, with the epochs they joined at."""
-        revoked = {s.owner for row in group.topics.values() for s in row.slots if s.is_revoked}
+        """Return the members to expire, with the epochs they joined at. N5."""
+        revoked: dict[str, list[Place]] = {}
+        for topic, topic_row in group.topics.items():
+            for partition, slot in enumerate(topic_row.slots):
+                if slot.is_revoked:
+                    revoked.setdefault(slot.owner, []).append((topic, partition))
         late: dict[str, int] = {}
         for member, row in group.members.items():
             key = (group.name, member)
             session = self.of(group, member, now_mono)
+            before = self._revoked_mono.pop(key, {})
+            since = now_mono
             if member in revoked:
-                since = self._revoked_mono.setdefault(key, now_mono)
-            else:
-                self._revoked_mono.pop(key, None)
-                since = now_mono
+                places = {place: before.get(place, now_mono) for place in revoked[member]}
+                self._revoked_mono[key] = places
+                since = min(places.values())
             silent_ms, holding_ms = now_mono - session.heard_mono, now_mono - since
             if silent_ms > row.session_ms or holding_ms > row.revoke_ms:
                 late[member] = row.joined_epoch

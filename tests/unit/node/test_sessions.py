@@ -67,6 +67,26 @@ def test_who_holds_back_what_was_revoked_is_late_however_often_it_is_heard() -> 
     assert sessions.late(group, REVOKE_MS + 501) == {}
 
 
+def test_who_gives_up_in_time_is_not_late_because_it_is_asked_again_and_again() -> None:
+    """Members come one after the other, as in a deployment: each takes a little of the first."""
+    machine, sizes = GroupsMachine(), {"orders": c.TopicSize("u", 2_000, 1)}
+    sessions, asked = Sessions(), list[int]()
+    for now in range(0, 2 * REVOKE_MS, 500):
+        member = f"m{now:05}"
+        machine.apply_command(
+            c.Join("g", member, member, "", ("orders",), sizes, "", SESSION_MS, REVOKE_MS, 0)
+        )
+        group = machine.group("g")
+        for name in group.members:
+            sessions.of(group, name, now).heard_mono = now
+            if name != "m00000":
+                revoked = member_view(group, name).revoke
+                machine.apply_command(c.Acknowledge("g", name, group.epoch, revoked))
+        machine.apply_command(c.Acknowledge("g", "m00000", group.epoch, {"orders": asked}))
+        asked = member_view(group, "m00000").revoke.get("orders", [])
+        assert sessions.late(group, now) == {}, f"asked {now} ms ago for the first time"
+
+
 def test_who_joins_again_begins_a_session_of_its_own() -> None:
     machine = machine_of("a")
     group = machine.group("g")
