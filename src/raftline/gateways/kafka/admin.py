@@ -1,5 +1,6 @@
 """Topics over Kafka: CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +69,7 @@ class AdminApi:
         """Create topics; the reply waits until their partitions have leaders."""
         rows: list[Fields] = request["topics"]
         names = [row["name"] for row in rows]
+        named = Counter(names)
         is_dry, timeout_ms = request["validate_only"], _timeout_ms(request)
 
         def created(answers: list[Any]) -> None:
@@ -82,7 +84,7 @@ class AdminApi:
             else:
                 self._await(made, self._clock.mono_ms() + LEADERS_MS, context, told)
 
-        calls = [self._creating(row, names.count(row["name"]), timeout_ms, is_dry) for row in rows]
+        calls = [self._creating(row, named[row["name"]], timeout_ms, is_dry) for row in rows]
         Fan(calls, context.guarded(created)).start()
 
     def _creating(self, row: Fields, named: int, timeout_ms: int, is_dry: bool) -> Call:  # noqa: FBT001

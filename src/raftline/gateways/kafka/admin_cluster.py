@@ -98,7 +98,7 @@ class ClusterApi:
     ) -> None:
         """Say how many bytes of each partition are on this node."""
         asked: list[Fields] | None = request["topics"]
-        wanted = None if asked is None else {row["topic"]: row["partitions"] for row in asked}
+        wanted = None if asked is None else {row["topic"]: set(row["partitions"]) for row in asked}
         rows: list[Fields] = []
         for name in self._calls.topic_names() if wanted is None else sorted(wanted):
             topic = self._calls.find_topic(name)

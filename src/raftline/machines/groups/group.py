@@ -189,7 +189,7 @@ class Group:
         member = self.member(command.member, command.generation)
         revoked: Places = {}
         for topic, row in self.topics.items():
-            named = command.revoked.get(topic, ())
+            named = set(command.revoked.get(topic, ()))
             for partition, slot in enumerate(row.slots):
                 if partition in named and slot.is_given_up_by(member.id, command.generation):
                     slot.release(at_ms)
@@ -209,7 +209,7 @@ class Group:
     def news(self, member: str, generation: int, revoked: Places) -> bool:
         """Say whether an Acknowledge with these words would change anything."""
         for topic, row in self.topics.items():
-            named = revoked.get(topic, ())
+            named = set(revoked.get(topic, ()))
             for partition, slot in enumerate(row.slots):
                 if slot.owner == member and not slot.is_taken:
                     return True
