@@ -137,8 +137,19 @@ class Remote:
         self._lose([number for number, call in self._calls.items() if call[0] is link])
 
     def on_silent(self, node: int) -> None:
-        """A node has not been heard from: its answers are not to be waited for. C1."""
-        self._lose([number for number, call in self._calls.items() if call[0].peer.node == node])
+        """A node has not been heard from: its answers are not to be waited for. C1.
+
+        Its links count, too, that it greeted on when it had no number yet (a founder's have none).
+        """
+        peer = self._peers.get(node)
+        links = (None, None) if peer is None else (peer.control, peer.bulk)
+        self._lose(
+            [
+                number
+                for number, (link, *_) in self._calls.items()
+                if link in links or link.peer.node == node
+            ]
+        )
 
     def _lose(self, numbers: list[int]) -> None:
         for number in numbers:

@@ -112,3 +112,18 @@ def test_a_read_of_a_replica_that_is_being_filled_is_refused_not_wrong() -> None
 
         assert getattr(read(follower), "code", "") == "not_ready"
         assert getattr(read(leader), "commit_end", -1) == 1
+
+
+def test_an_append_goes_on_from_a_leader_that_hangs_to_the_next_one() -> None:
+    """From the founder, too: its links were greeted when the others had no numbers yet."""
+    with cluster(nodes=3, seed=90) as sim:
+        sim.create_topic("orders", partitions=1)
+        sim.append("orders", [b"one"])
+        sim.command("cluster.transfer", topic="orders", partition=0, to_node="node-2")
+        sim.run_until(lambda: lead(sim, "orders")[0] == "node-2")
+        sim.advance("1s")
+        sim.pause("node-2")
+        asked_ms = sim.now_ms
+        again = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
+        sim.append("orders", [b"two"], via="node-1", timeout="30s", **again)
+        assert sim.now_ms - asked_ms < 5_000

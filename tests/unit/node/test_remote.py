@@ -96,6 +96,18 @@ def test_a_call_without_an_answer_may_have_been_done(how: str) -> None:
     assert ends.heard == ["timed_out", how != "time"]
 
 
+def test_silence_ends_calls_on_a_link_that_was_greeted_before_its_node_had_a_number() -> None:
+    """So are all links of a founder to those it founded the cluster with."""
+    ends = Ends()
+    ends.link = HandLink(0, "b:1")
+    ends.peers.up(ends.link)
+    ends.ask()
+    ends.remote.on_silent(3)
+    assert ends.heard == []
+    ends.remote.on_silent(2)
+    assert ends.heard == ["timed_out", True]
+
+
 def test_bulk_calls_take_the_second_link_once_there_is_one() -> None:
     ends = Ends()
     ends.remote.call(2, VERB_READ, [], 1_000, ends.done, bulk=True)
