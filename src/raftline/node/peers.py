@@ -9,6 +9,8 @@ Rules
     E2  A peer is *gone* when our link closed and the redial was refused: its process is dead.
         A peer is *silent* when no heartbeat came for an election timeout: nobody knows.
     E3  Each peer gets one heartbeat an interval, whatever the number of shards.
+    E4  A number is at one address and an address has one number: that of whoever greeted there, as
+        long as it is linked, whatever an older catalog says.
 """
 
 from collections.abc import Callable, Sequence
@@ -87,18 +89,21 @@ class Peers:
         return iter(self._by_address.values())
 
     def know(self, address: str, node: int = 0) -> Peer | None:
-        """Keep a link to ``address``; ``node`` once its number is known."""
+        """Keep a link to ``address``; ``node`` once its number is known. E4."""
         if not address or address == self.us or self._stopped:
             return None
         peer = self._by_address.get(address)
         if peer is None:
             peer = self._by_address[address] = Peer(address)
             self._dial(peer, "control")
-        if node:
+        there = 0 if peer.control is None else peer.control.peer.node
+        if node and there in (0, node):
             self._name(peer, node)
         return peer
 
     def _name(self, peer: Peer, node: int) -> None:
+        if peer.node not in (0, node):
+            self._unname(peer)
         old = self._by_node.get(node)
         if old is not None and old is not peer:  # the node moved to another address
             peer.heartbeat, peer.heard_mono = old.heartbeat, old.heard_mono
@@ -107,6 +112,17 @@ class Peers:
             self.drop(old.address)
         peer.node = node
         self._by_node[node] = peer
+
+    def _unname(self, peer: Peer) -> None:
+        """Another node is at this address now: what was heard there was not of that one. E4."""
+        node, was_silent = peer.node, peer.silent
+        peer.node, peer.heartbeat, peer.heard_mono = 0, None, float("-inf")
+        peer.silent = True
+        if self._by_node.get(node) is peer:
+            del self._by_node[node]
+            self._time.forget(node)
+            if not was_silent:
+                self._on_silent(node)
 
     def drop(self, address: str) -> None:
         """Forget a peer and hang up."""

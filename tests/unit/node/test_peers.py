@@ -126,6 +126,40 @@ def test_a_live_node_that_is_dropped_is_silent_at_once() -> None:
     assert others.time.offset_ms() == 0
 
 
+def test_two_nodes_that_change_places_are_both_kept() -> None:
+    """Each is where it was heard last; the name of one is no hold on the link of the other."""
+    others, _ = linked()
+    others.peers.know("c:1", 3)
+    others.peers.up(HandLink(3, "c:1"))
+    two, three = HandLink(2, "c:1"), HandLink(3, "b:1")
+    others.peers.up(two)
+    assert others.peers.get(3) is None
+    others.peers.know("b:1", 3)
+    others.peers.up(three)
+    for node, link in ((2, two), (3, three)):
+        others.hear(node)
+        assert others.peers.is_live(node)
+        assert others.peers.send(node, [b"x"])
+        assert link.sent == [b"x"]
+        assert not link.is_closed
+
+
+def test_an_old_address_does_not_take_the_name_of_who_is_there_now() -> None:
+    """A catalog that still has the dead node where another one listens now."""
+    others, _ = linked()
+    others.peers.know("c:1", 3)
+    there = HandLink(2, "c:1")
+    others.peers.up(there)
+    others.peers.know("c:1", 2)
+    others.peers.know("c:1", 3)
+    others.hear(2)
+    assert others.peers.is_live(2)
+    assert not others.peers.is_live(3)
+    others.peers.down(there)
+    others.peers.dial_failed("c:1", refused=True)
+    assert others.events[-1] == ("gone", 2)
+
+
 def test_a_second_link_takes_the_place_of_the_first() -> None:
     others, link = linked()
     newer = HandLink(2, "b:1")
