@@ -9,6 +9,8 @@ Rules
     M2  One joint change swaps all promoted replicas in and all unwanted ones out, so the number of
         voters never drops below the wish on the way.
     M3  A leader that is not wanted hands over before it is removed.
+    M4  No change leaves a shard with voters of which the live ones are no majority: it waits until
+        they are back.
 """
 
 from collections.abc import Callable
@@ -70,7 +72,7 @@ def _swap(
     live: Callable[[int], bool],
     level: Callable[[int], bool],
 ) -> Step | None:
-    """Promote and remove in one joint change, the leader last. M2, M3."""
+    """Promote and remove in one joint change, the leader last. M2, M3, M4."""
     if leader in unwanted:
         heirs = [v for v in conf.voters if v in wish.voters and live(v) and level(v)]
         if heirs:
@@ -78,6 +80,9 @@ def _swap(
         unwanted = [v for v in unwanted if v != leader]
         if not ready and not unwanted:
             return None
+    after = [*(v for v in conf.voters if v not in unwanted), *ready]
+    if 2 * sum(live(v) for v in after) <= len(after):
+        return None  # M4
     changes = [Change(ChangeKind.ADD_VOTER, r) for r in ready]
     changes += [
         Change(ChangeKind.ADD_LEARNER if v in wish.observers else ChangeKind.REMOVE, v)

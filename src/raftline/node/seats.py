@@ -10,6 +10,8 @@ Rules
     B2  A replica the catalog no longer names stays until its shard's leader, confirmed by a
         majority, says it is out of the configuration.
     B3  Where the rest of a shard is no majority, nothing is automatic.
+    B4  A node that leaves is gone, and hung up on, only when it votes nowhere any more: not in the
+        catalog either.
 """
 
 from collections.abc import Callable, Sequence
@@ -236,10 +238,17 @@ class Seats:
             self._asked_member[replica.shard] = now
             self._ask_member(replica)
         row = machine.nodes.get(NodeId(self._node.id))
-        if row is not None and row.state == "leaving" and len(self._node.shards) <= 1:
+        if row is not None and row.state == "leaving" and self._is_drained():
             self._node.admin.run(
                 "cluster.drained", {"node": self._node.id}, ASK_TIMEOUT_MS, lambda _: None
             )
+
+    def _is_drained(self) -> bool:
+        """Say whether nothing is left here but a copy of the catalog that does not vote. B4."""
+        catalog = self._node.shards.get(CATALOG_SHARD)
+        if catalog is None or len(self._node.shards) > 1:
+            return False
+        return catalog.id not in (*catalog.conf.voters, *catalog.conf.voters_outgoing)
 
     def _ask_member(self, replica: Replica) -> None:
         body = [msgspec.msgpack.encode((int(replica.shard), int(replica.id)))]

@@ -1,4 +1,4 @@
-"""Membership: the one step that comes next. M1-M3."""
+"""Membership: the one step that comes next. M1-M4."""
 
 from collections.abc import Callable
 
@@ -78,6 +78,11 @@ CASES = [
     Case("M3: then the leader hands over", (A, D, E, F), (D, E, F), HandOver(D)),
     Case("then its heir removes it", (A, D, E, F), (D, E, F), remove(A), leader=D),
     Case("whole replacement of one", (A,), (B,), promote(B), learners=(B,)),
+    Case("M4: a live voter stays where a dead one would be half of the rest", (A, B, C), (A, B),
+         None, live=(A, C)),
+    Case("M4: a dead learner is not made half of the voters", (A,), (A, B), None, learners=(B,),
+         live=(A,)),
+    Case("M4: a dead one goes", (A, B, C), (A, B), remove(C), live=(A, B)),
     Case("a joint configuration is left by the core", (A, B, D), (A, B, D), None,
          outgoing=(A, B, C)),
     Case("an observer joins", (A, B, C), (A, B, C), add(D), observers=(D,)),

@@ -1,4 +1,4 @@
-"""Seats: what the catalog wants of a node. B1-B3."""
+"""Seats: what the catalog wants of a node. B1-B4."""
 
 import msgspec
 
@@ -140,6 +140,23 @@ def test_where_the_rest_is_no_majority_nothing_is_automatic() -> None:
         node(sim, follower).shards.stop_replica(old, "a test")
         sim.advance("20s")
         assert node(sim, follower).shards.quarantined[old.shard][0] == old.id
+
+
+def test_a_node_that_leaves_votes_on_while_the_catalog_cannot_do_without_it() -> None:
+    """B4: with a dead node among those that stay it would take the majority along."""
+    with cluster(nodes=3, seed=89) as sim:
+        sim.advance("3s")
+        sim.kill("node-2")
+        sim.advance("3s")
+        leaving = node(sim, "node-3").id
+        sim.command("cluster.remove", node="node-3", via="node-1")
+        sim.advance("10s")
+        sim.create_topic("later", partitions=1, replication_factor=1, via="node-1")
+        assert not removed(sim, leaving)
+        sim.start("node-2")
+        sim.run_until(lambda: removed(sim, leaving), "30s")
+        sim.kill("node-3")
+        sim.create_topic("last", partitions=1, replication_factor=2, via="node-1")
 
 
 def test_a_node_that_comes_back_under_another_number_keeps_its_links() -> None:
