@@ -7,8 +7,10 @@ service it asks for a new incarnation.
 Rules
     B1  Replicas are opened only from a catalog that a leader confirmed since our start: an old one
         might name a replica that was here and voted.
-    B2  A replica the catalog no longer names stays until its shard's leader, confirmed by a
-        majority, says it is out of the configuration.
+    B2  A replica in service that the catalog no longer names stays until its shard's leader,
+        confirmed by a majority, says it is out of the configuration. So does one that the catalog
+        wants a newer one of (it was moved away and back): it may go where the rest, live, level
+        and wanted, is a majority without it.
     B3  Where the rest of a shard is no majority, nothing is automatic.
     B4  A node that leaves is gone, and hung up on, only when it votes nowhere any more: not in the
         catalog either.
@@ -84,7 +86,7 @@ class Seats:
                 pass  # opened anew when its directory is out of the way
             elif known == 0 and shard not in self._node.shards.quarantined:
                 self._open(shard, wanted)
-            elif 0 < known < wanted:
+            elif 0 < known < wanted and self._node.shards.get(shard) is None:  # B2
                 self._node.shards.destroy(
                     shard, lambda s=shard, w=wanted: self._open_if_wanted(s, w)
                 )
@@ -259,7 +261,9 @@ class Seats:
                 shard = replica.shard
                 self._node.shards.destroy(shard, lambda: self.catalog_changed(()))
 
-        def local(_replica: Replica, _left: int, answer: Reply) -> None:
+        def local(led: Replica, _left: int, answer: Reply) -> None:
+            if self._may_go(led, led.id):
+                self._node.upkeep.hand_over(led)
             answer(b"in")
 
         self._node.router.send(
@@ -283,7 +287,27 @@ class Seats:
         present = (*conf.voters, *conf.learners, *conf.voters_outgoing, *conf.learners_next)
         row = self._node.catalog_machine.shards.get(replica.shard)
         wanted = row is not None and asked in (*row.replicas, *row.observers)
-        return asked in present or wanted
+        return wanted or (asked in present and not self._may_go(replica, asked))
+
+    def _may_go(self, replica: Replica, asked: int) -> bool:
+        """Say whether a newer replica may take a voter's place on its node already. B2.
+
+        One that went is never wanted again, so it is not counted in the rest of the next to ask.
+        """
+        conf = replica.conf
+        row = self._node.catalog_machine.shards.get(replica.shard)
+        newer = None if row is None else row.replica_on(node_of(ReplicaId(asked)))
+        if row is None or newer is None or newer <= asked or conf.voters_outgoing:
+            return False
+        level, is_live = self.level(replica), self._node.peers.is_live
+        rest = [
+            v
+            for v in conf.voters
+            if v != asked
+            and v in row.replicas
+            and (v == replica.id or (is_live(node_of(ReplicaId(v))) and level(v)))
+        ]
+        return asked in conf.voters and 2 * len(rest) > len(conf.voters)
 
     def ask_replacements(self) -> None:
         """Ask the catalog for new incarnations of replicas that are out of service."""

@@ -1,8 +1,10 @@
 """Seats: what the catalog wants of a node. B1-B4."""
 
 import msgspec
+import pytest
 
 from raftline.model.errors import NotReady, RaftlineError, UnknownTopic
+from raftline.node.replica import Replica
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import lead, node, replica, shard_of
 
@@ -75,6 +77,59 @@ def test_a_moved_replica_is_deleted_only_after_its_leader_says_it_is_out() -> No
         sim.run_until(lambda: node(sim, source).shards.get(moved.shard) is None, "30s")
         sim.advance("5s")
         assert sim.verify().identical
+
+
+def move(sim: SimCluster, source: str, target: str) -> None:
+    sim.command("cluster.move", topic=TOPIC, partition=0, from_node=source, to_node=target)
+
+
+def test_an_only_replica_that_is_moved_away_and_back_keeps_its_messages() -> None:
+    """B2: the newer one that is wanted in its place has nothing to be filled from but it."""
+    with cluster(nodes=3, seed=88) as sim:
+        sim.create_topic(TOPIC, partitions=1, replication_factor=1)
+        sim.append(TOPIC, [b"one"])
+        home, _ = lead(sim, TOPIC)
+        away, third = (name for name in sim.nodes if name != home)
+        sim.kill(away)
+        move(sim, home, away)
+        move(sim, away, home)
+        sim.advance("20s")
+        sim.append(TOPIC, [b"two"])
+        move(sim, home, third)
+        sim.run_until(lambda: lead(sim, TOPIC)[0] == third, "30s")
+        assert [message.value for message in sim.read_all(TOPIC, 0)] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("of", ["leader", "follower"])
+def test_a_replica_that_is_moved_away_and_back_is_renewed_when_the_rest_is_a_majority(
+    of: str,
+) -> None:
+    """B2: not while one of the others is dead, though the catalog wants a newer one."""
+    with cluster(nodes=5, seed=91) as sim:
+        leader, others = orders(sim)
+        home, down = (leader, others[0]) if of == "leader" else (others[0], others[1])
+        away = next(name for name in sim.nodes if name not in (leader, *others))
+        old = replica(sim, home, TOPIC)
+        sim.kill(down)
+        sim.kill(away)
+        sim.advance("3s")
+        move(sim, home, away)
+        move(sim, away, home)
+        sim.advance("20s")
+        assert node(sim, home).shards.get(old.shard) is old
+        sim.append(TOPIC, [b"two"])
+        sim.start(down)
+        sim.run_until(lambda: is_renewed(sim, home, old), "60s")
+        sim.start(away)
+        sim.advance("5s")
+        assert sim.verify().identical
+        assert [message.value for message in sim.read_all(TOPIC, 0)] == [b"one", b"two"]
+
+
+def is_renewed(sim: SimCluster, home: str, old: Replica) -> bool:
+    voters = replica(sim, lead(sim, TOPIC)[0], TOPIC).conf.voters
+    new = node(sim, home).shards.get(old.shard)
+    return new is not None and new.id > old.id and new.id in voters and len(voters) == 3
 
 
 def test_a_replica_out_of_service_goes_with_its_topic() -> None:
