@@ -18,6 +18,7 @@ from raftline.archive.schema import HEADER_TYPE, SCHEMA, SCHEMA_WITHOUT_VALUE
 from raftline.model.limits import PRIORITY_MAX, PRIORITY_MIN
 
 PRIORITY_HEADER = "raftline-priority"
+TIME_MS_MAX = (1 << 63) // 1000 - 1  # what microseconds can hold; producers may send anything
 
 Array = Any  # numpy arrays and Arrow arrays: neither package has whole types
 
@@ -61,13 +62,14 @@ class Rows:
         places[2::4] = self.value_from
         places[3::4] = self.value_from + np.maximum(self.value_size, 0)
         both = _slices(self.body, places, pa.binary())
+        times_us = np.clip(self.times_ms, -TIME_MS_MAX, TIME_MS_MAX) * 1000
         headers, priorities = self._headers()
         columns: list[Array] = [
             pa.repeat(topic, count),
             pa.array(np.full(count, partition, np.int32)),
             pa.array(self.offsets),
             pa.Array.from_buffers(
-                SCHEMA.field("timestamp").type, count, [None, pa.py_buffer(self.times_ms * 1000)]
+                SCHEMA.field("timestamp").type, count, [None, pa.py_buffer(times_us)]
             ),
             _take(both, 0, 4, self.key_size),
         ]

@@ -152,3 +152,13 @@ def test_a_batch_whose_messages_lie_is_refused_even_with_a_sound_checksum():
 
 def test_nothing_gives_nothing():
     assert to_arrow(b"", "t", 0, 0, ALL) == []
+
+
+def test_a_time_that_no_microseconds_can_hold_is_the_farthest_that_they_can():
+    """Some producers send nanoseconds where milliseconds are meant."""
+    times_ms = (NOW_MS * 1_000_000, 0, -NOW_MS * 1_000_000, -1)
+    for time_ms in times_ms:
+        (found,) = to_arrow(seal_batch([(None, b"x", (), time_ms)]), "orders", 3, 0, ALL)
+        (told_us,) = found.column("timestamp").cast(pa.int64()).to_pylist()
+        bound = (1 << 63) // 1000 - 1
+        assert told_us == max(-bound, min(time_ms, bound)) * 1000
