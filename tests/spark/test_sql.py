@@ -13,6 +13,7 @@ from raftline.model.errors import Conflict, InvalidArgument, NotFound
 from raftline.pipeline import sql
 from raftline.pipeline.job import Job
 from tests.spark.pipeline_traffic import GROUP, fill
+from tests.unit.archive.rows import HOUR_MS, NOON_MS, put
 
 pytestmark = pytest.mark.spark
 TOPIC = "sql-orders"
@@ -42,6 +43,22 @@ def test_a_topic_is_a_table_of_texts(ask: Any) -> None:
         "where get_json_object(value, '$.id') = '7'"
     )
     assert row == ["c3", "70", "web", TOPIC]
+
+
+def test_an_archive_is_a_table_within_the_times_that_were_asked_for(
+    ask: Any, tmp_path: Path
+) -> None:
+    put(tmp_path, (0, [NOON_MS + at for at in range(10)]), (10, [NOON_MS + HOUR_MS] * 10))
+    query, root = "select min(offset), count(*) from orders.archive", str(tmp_path)
+    assert ask(query, archive=root) == [[0, 20]]
+    for times, found in (
+        ({"startingTimestamp": NOON_MS + 5}, [5, 15]),
+        ({"endingTimestamp": NOON_MS + 5}, [0, 5]),
+        ({"startingTimestamp": NOON_MS + 5, "endingTimestamp": NOON_MS + HOUR_MS}, [5, 5]),
+        ({"startingTimestamp": NOON_MS + 2 * HOUR_MS}, [None, 0]),
+    ):
+        options = {name: str(time_ms) for name, time_ms in times.items()}
+        assert ask(query, archive=root, source_options=options) == [found]
 
 
 def test_bytes_are_left_alone_if_wanted(ask: Any) -> None:

@@ -154,7 +154,21 @@ class Tables:
                 f"{root} holds nothing of {topic}", f"it has {', '.join(archive.topics()) or '-'}"
             )
         files = [piece.path for p in partitions for piece in archive.slices(topic, p)]
-        return self._decoded(self._spark.read.parquet(*files))
+        return self._decoded(self._within_times(self._spark.read.parquet(*files), topic))
+
+    def _within_times(self, table: "DataFrame", topic: str) -> "DataFrame":
+        """Return the messages of the times that the options name; the data source does it else."""
+        from pyspark.sql import functions as f
+
+        from raftline.spark import options
+
+        given = {**self.options, "servers": self.servers, "topic": topic}
+        asked = options.parse(given, options.BATCH_READ)
+        if asked.starting_ms is not None:
+            table = table.where(f.col("timestamp") >= f.timestamp_millis(f.lit(asked.starting_ms)))
+        if asked.ending_ms is not None:
+            table = table.where(f.col("timestamp") < f.timestamp_millis(f.lit(asked.ending_ms)))
+        return table
 
     def _decoded(self, table: "DataFrame", headers: "Column | None" = None) -> "DataFrame":
         from pyspark.sql import functions as f
