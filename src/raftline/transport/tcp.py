@@ -16,6 +16,8 @@ Invariants
     T3  What a peer sends never raises here: what is no frame closes the link, with a reason in the
         log. What the node raises in ``link_frame`` is a bug and goes to the loop's handler.
     T4  A link holds at most its bound plus one frame of unsent bytes; then ``send`` refuses.
+    T5  A link ends whose bytes nobody acknowledges for ``UNHEARD_MS_MAX``. Left alone, TCP waits
+        twice as long before each try: after a cut of half a minute it took as long again.
 
 Costs
     One ``writelines`` per frame; uvloop joins those of one pass into one system call per link.
@@ -39,6 +41,7 @@ from raftline.wire.peer.hello import WIRE_FORMAT, Hello
 
 DIAL_MS_MAX = 1_000
 HELLO_MS_MAX = 5_000
+UNHEARD_MS_MAX = 5_000  # by the other end's machine, where this one's can tell (Linux)
 LINGER_MS_MAX = 1_000  # for what is queued when a link is closed
 UNSENT_BYTES_MAX = {"control": LINK_QUEUE_BYTES_MAX - FRAME_BYTES_MAX, "bulk": 16 << 20}  # T4
 LINKS_MAX = 4_096
@@ -147,7 +150,7 @@ class TcpLink(asyncio.BufferedProtocol):
             return
         self.connected = True
         self._reader = FrameReader(self._network.pool)
-        _no_delay(transport)
+        _set_options(transport)
         if not self.dialed:
             self.address = _peer_name(transport)
         if not self._network.adopt(self):
@@ -417,10 +420,12 @@ def _read_refusal(frame: memoryview) -> str:
     return f"the peer refuses: {refused[:500]}"
 
 
-def _no_delay(transport: asyncio.BaseTransport) -> None:
+def _set_options(transport: asyncio.BaseTransport) -> None:
     sock = transport.get_extra_info("socket")
     if sock is not None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # T5
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS_MAX)
 
 
 def _peer_name(transport: asyncio.BaseTransport) -> str:
