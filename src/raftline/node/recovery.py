@@ -1,8 +1,9 @@
 """Recovery after the loss of a majority: nothing is automatic, a person accepts the loss.
 
-For every shard without a leader whose majority is on nodes that are gone, the live replica with
-the longest log goes on alone; the catalog then forgets the lost nodes, so that the shard's own
-leader fills new replicas on those that are left.
+For every shard whose majority is on nodes that are gone, the live replica with the longest log goes
+on alone; the catalog then forgets the lost nodes, so that the shard's own leader fills new replicas
+on those that are left. Whether there is a majority is for that replica to say: who has none of a
+shard can only guess, and who led it when it went quiet does so still, by its own account.
 
 What may be lost: entries that only lost nodes had. What the lost nodes hold must never come back:
 their disks are to be wiped before they are started again.
@@ -31,13 +32,20 @@ Done = Callable[[dict[str, object] | RaftlineError], None]
 _pack = msgspec.msgpack.encode
 
 
-class Position(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """How far a replica's log goes; the greatest is the best survivor."""
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """How far a replica's log goes."""
 
     term: int
     last: int
     commit: int
     node: int
+    has_majority: bool = False  # of its voters, live
+    leads: bool = False  # or did, and has not noticed that it cannot
+
+    @property
+    def rank(self) -> tuple[int, int, int, bool, int]:
+        """Return what makes a good survivor, the greatest the best: a leader before its equals."""
+        return self.term, self.last, self.commit, self.leads, self.node
 
 
 class Recovery:
@@ -52,7 +60,7 @@ class Recovery:
         self._node.remote.handle(VERB_FORCE, self._on_force)
 
     def run(self, arguments: dict[str, object], timeout_ms: int, done: Done) -> None:
-        """Recover every shard that has no leader: the catalog first, then the partitions."""
+        """Recover every shard without a majority: the catalog first, then the partitions."""
         if arguments.get("accept_loss") is not True:
             raise InvalidArgument(
                 "recovering without a majority loses what only the lost nodes had",
@@ -72,7 +80,23 @@ class Recovery:
             return None
         last = replica.raft.last_index
         term = replica.raft.log.term_at(last)
-        return Position(term, last, replica.raft.commit, self._node.id)
+        return Position(
+            term,
+            last,
+            replica.raft.commit,
+            self._node.id,
+            self.has_majority(replica),
+            replica.is_leader,
+        )
+
+    def has_majority(self, replica: Replica) -> bool:
+        """Say whether live nodes can elect a leader, as far as our replica knows its voters."""
+        conf, is_live = replica.conf, self._node.peers.is_live
+        for voters in (conf.voters, conf.voters_outgoing or conf.voters):
+            live = [v for v in voters if v == replica.id or is_live(node_of(ReplicaId(v)))]
+            if len(live) * 2 <= len(voters):
+                return False
+        return True
 
     def _on_force(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
         self.force(msgspec.msgpack.decode(body, type=int), reply)
@@ -84,12 +108,10 @@ class Recovery:
         if replica is None or replica.frozen:
             reply(NotReady(f"shard {shard} has no whole replica here"))
             return
-        if replica.raft.leader:
+        if node.peers.is_live(replica.leader_node):
             reply(InvalidArgument(f"{replica.name} has a leader", "nothing to recover"))
             return
-        voters = replica.conf.voters
-        live = [v for v in voters if v == replica.id or node.peers.is_live(node_of(ReplicaId(v)))]
-        if len(live) * 2 > len(voters):
+        if self.has_majority(replica):
             reply(InvalidArgument(f"{replica.name} has a majority", "it elects a leader by itself"))
             return
         alone = ConfState(voters=(replica.id,))
@@ -131,13 +153,11 @@ class _Run:
         self._done = done
         self._forced: list[str] = []
         self._lost: list[str] = []
+        self._sound: set[str] = set()
 
     def start(self) -> None:
         """The catalog first: without it nothing else can be decided."""
         node = self._node
-        if node.has_leader(CATALOG_SHARD):
-            self._drop_lost()
-            return
         hosts = [node.id, *(p.node for p in node.peers if p.node and not p.silent)]
         self._force(CATALOG_SHARD, "catalog", hosts, self._wait_catalog)
 
@@ -157,7 +177,7 @@ class _Run:
             node.clock.call_later(WAIT_MS, self._wait_catalog)
 
     def _force(self, shard: int, name: str, hosts: list[int], then: Callable[[], None]) -> None:
-        """Ask all live replicas how far they are; the furthest goes on alone."""
+        """Ask all live replicas how far they are; the furthest goes on alone, if it must."""
         node = self._node
         positions: list[Position] = []
         waiting = len(hosts)
@@ -175,7 +195,11 @@ class _Run:
                 self._lost.append(name)
                 then()
                 return
-            best = max(positions)
+            best = max(positions, key=lambda position: position.rank)
+            if best.has_majority:
+                self._sound.add(name)
+                then()
+                return
             self._forced.append(f"{name}: goes on from node {best.node} at entry {best.last}")
             if best.node == node.id:
                 node.recovery.force(shard, lambda _: then())
@@ -214,13 +238,14 @@ class _Run:
         node.admin.run("cluster.remove", {"node": number, "force": True}, self._left_ms(), left)
 
     def _partitions(self) -> None:
-        """Force every partition that has no leader, one after another."""
+        """Force every partition that has no majority, one after another."""
         node = self._node
         seen = self._seen()
         for row in node.catalog_machine.shards.values():
             if row.id == CATALOG_SHARD or row.place in seen:
                 continue
-            if node.has_leader(row.id):
+            ours = node.shards.get(row.id)
+            if ours is not None and node.recovery.has_majority(ours):
                 continue
             live = [node.id, *(p.node for p in node.peers if p.node and not p.silent)]
             # By way of the loop: a thousand lost ones in a row are no depth to recurse to.
@@ -230,4 +255,4 @@ class _Run:
         self._done({"forced": list(self._forced), "lost": list(self._lost)})
 
     def _seen(self) -> set[str]:
-        return {text.split(":")[0] for text in self._forced} | set(self._lost)
+        return {text.split(":")[0] for text in self._forced} | {*self._lost, *self._sound}

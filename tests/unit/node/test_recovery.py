@@ -1,5 +1,7 @@
 """Recovery after the loss of a majority."""
 
+import pytest
+
 from raftline.storage.checkpoint import load_checkpoint
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, lead, node, replica, stall_segments
@@ -74,3 +76,38 @@ def test_the_whole_cluster_goes_on_from_what_is_left() -> None:
         sim.command("cluster.recover", via=name, timeout="20s", accept_loss=True)
         assert sim.append(TOPIC, [b"after"], via=name, timeout="10s").base_offset == 3
         assert [m.value for m in sim.read_all(TOPIC, via=name)] == [b"0", b"1", b"2", b"after"]
+
+
+def test_a_survivor_that_led_and_went_quiet_goes_on_too() -> None:
+    """It leads by its own account: nothing has told it that the others are gone."""
+    with cluster(nodes=3, seed=105) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        sim.append(TOPIC, [b"0"])
+        name, others = lead(sim, TOPIC)
+        sim.advance("20s")
+        for other in others:
+            sim.kill(other)
+        sim.advance("5s")
+        assert replica(sim, name, TOPIC).quiet
+        assert replica(sim, name, TOPIC).is_leader
+        sim.command("cluster.recover", via=name, timeout="20s", accept_loss=True)
+        sim.append(TOPIC, [b"after"], via=name)
+        assert [m.value for m in sim.read_all(TOPIC, via=name)] == [b"0", b"after"]
+
+
+@pytest.mark.parametrize("via", ["node-1", "node-5"])
+def test_any_survivor_recovers_what_it_has_no_replica_of(via: str) -> None:
+    """That a node with a replica lives does not mean that anybody leads."""
+    with cluster(nodes=5, seed=106) as sim:
+        topics = [f"{TOPIC}-{number}" for number in range(6)]
+        for topic in topics:
+            sim.create_topic(topic, partitions=1)
+            sim.append(topic, [b"0"])
+        sim.advance("5s")
+        for name in ("node-2", "node-3", "node-4"):
+            sim.kill(name)
+        sim.advance("5s")
+        sim.command("cluster.recover", via=via, timeout="20s", accept_loss=True)
+        for topic in topics:
+            sim.append(topic, [b"after"], via=via)
+            assert [m.value for m in sim.read_all(topic, via=via)] == [b"0", b"after"]
