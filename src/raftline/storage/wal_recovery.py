@@ -19,6 +19,11 @@ Torn or damaged?
 
     Damage below the checkpoint, or voided by later frames, harms nobody.
 
+    Bytes that the disk does not give are never the mark of a torn write: the groups in them may
+    have been synced, and with them the headers that say so. A group that has a part in such
+    bytes, or that is followed by them, is not cut; and where the next group would begin in them
+    every shard is in doubt.
+
 What stays undetected
     The last group of a run has no later header that says it was synced. If just that group is
     damaged *and* nothing was written after it, it looks torn and is cut. The window is kept
@@ -40,6 +45,7 @@ from raftline.storage.wal_format import (
     COPY,
     DAMAGED,
     ENTRY,
+    FIRST_POSITION,
     GROUP_HEADER_BYTES,
     HARD_STATE,
     REMOVED,
@@ -105,7 +111,8 @@ def _complete_run(scans: list[FileScan]) -> list[FileScan]:
             break
     if not complete:
         return []
-    # A file whose header and first group are both damaged lies between its run's other files.
+    # A file whose header and first group are both damaged lies between its run's other files, or
+    # after them if what it holds cannot be read.
     return [scan for scan in scans if scan.run() == complete or _is_lost(scan, complete, scans)]
 
 
@@ -113,7 +120,8 @@ def _is_lost(scan: FileScan, run: int, scans: list[FileScan]) -> bool:
     if scan.run():
         return False
     newer = [other.run() for other in scans if other.generation > scan.generation]
-    return scan.generation >= run and run in newer
+    hidden = run in newer or scan.is_unread(FIRST_POSITION, FIRST_POSITION + GROUP_HEADER_BYTES)
+    return scan.generation >= run and hidden
 
 
 class _Recovery:
@@ -141,7 +149,8 @@ class _Recovery:
                 continue  # bytes of a message that look like a group of ours
             if self._is_gap(scan, found, expected):
                 missing = header.sequence - 1 if expected is None else expected
-                if self._synced() < missing:
+                is_unread = self._is_unread(last, end, scan, found.position)
+                if self._synced() < missing and not is_unread:
                     self._cut(scan, found.position, missing)
                     continue  # written after a torn group, so never synced
                 start = end if scan is last else SECTOR_BYTES
@@ -154,6 +163,7 @@ class _Recovery:
             expected = header.sequence + 1
             last, end = scan, found.end
         self._recovered.sequence_end = expected or 1
+        self._look_behind(last, end)
 
     def doubt_all(self, reason: str) -> None:
         """Frames of unknown shards are lost."""
@@ -196,6 +206,25 @@ class _Recovery:
             self._synced_through = max(stated, default=0)
         return self._synced_through
 
+    @staticmethod
+    def _is_unread(last: FileScan | None, end: int, scan: FileScan, position: int) -> bool:
+        """Say whether a group between the last one taken and ``position`` could not be read."""
+        if scan is last:
+            return scan.is_unread(end, position)
+        is_end = last is not None and last.is_unread(end, end + GROUP_HEADER_BYTES)
+        return is_end or scan.is_unread(FIRST_POSITION, position)
+
+    def _look_behind(self, last: FileScan | None, end: int) -> None:
+        """Doubt every shard if the next group would begin where the disk gives nothing."""
+        after = [scan for scan in self._scans if last is None or scan.generation > last.generation]
+        places = [(scan, FIRST_POSITION) for scan in after]
+        if last is not None:
+            places.insert(0, (last, end))
+        for scan, position in places:
+            if scan.is_unread(position, position + GROUP_HEADER_BYTES):
+                self._damaged(scan, position, "what comes next cannot be read")
+                return
+
     def _cut(self, scan: FileScan, position: int, sequence: int) -> None:
         if not self._recovered.torn:
             self._recovered.torn = f"{scan.path} at {position}: group {sequence} was never synced"
@@ -222,7 +251,11 @@ class _Recovery:
         body = scan.read(start, header.body_bytes)
         frames, end = decode_frames(body, scan.seed)
         whole = end == header.body_bytes and len(frames) == header.frame_count
-        if header.sequence > self._stated and self._is_torn(header, body, frames, whole=whole):
+        if (
+            header.sequence > self._stated
+            and self._is_torn(header, body, frames, whole=whole)
+            and not scan.is_unread(found.position, found.end + GROUP_HEADER_BYTES)
+        ):
             return False
         self._recovered.group_count += 1
         self._apply(scan, start, body, frames)

@@ -5,7 +5,8 @@ of the file, so a damaged group does not hide the ones after it. Nothing here ch
 
 Costs
     One sequential read of the file in large pieces. A piece that cannot be read is read again
-    sector group by sector group; what stays unreadable counts as zeros, that is, as damage.
+    sector group by sector group; what stays unreadable counts as zeros, that is, as damage, and
+    ``is_unread`` knows it: there may be groups in it, whatever the zeros look like.
 """
 
 from collections.abc import Collection, Iterator
@@ -56,10 +57,11 @@ class GroupFound(msgspec.Struct, frozen=True):
 class FileScan:
     """One WAL file, read only."""
 
-    __slots__ = ("_file", "_windows", "generation", "header", "path", "seed", "size")
+    __slots__ = ("_file", "_unread", "_windows", "generation", "header", "path", "seed", "size")
 
     def __init__(self, file: File, generation: int, identity: WalIdentity) -> None:
         self._file = file
+        self._unread: set[tuple[int, int]] = set()  # [start, end) that the disk did not give
         self._windows: list[tuple[int, bytes]] = []  # the latest two: readers look one group ahead
         self.path = file.path
         self.generation = generation
@@ -83,6 +85,10 @@ class FileScan:
         while (found := self._next(position)) is not None:
             position = found.end
             yield found
+
+    def is_unread(self, start: int, end: int) -> bool:
+        """Say whether the disk did not give a byte of ``[start, end)`` when it was asked."""
+        return any(low < end and start < high for low, high in self._unread)
 
     def run(self) -> int:
         """Return the run this file belongs to, from its header or its first group; 0: unknown."""
@@ -136,6 +142,7 @@ class FileScan:
                 pieces.append(self._file.read_at(start, wanted))
             except OSError:
                 pieces.append(bytes(wanted))
+                self._unread.add((start, start + wanted))
         return b"".join(pieces)
 
 

@@ -11,7 +11,7 @@ from raftline.raft.rpc import Entry, HardState
 from raftline.storage import wal_format
 from raftline.storage.os_disk import OsDisk
 from raftline.storage.wal import Wal, WalIdentity, WalRefused, WalSettings
-from raftline.testing.sim_disk import PowerLoss, SimDisk
+from raftline.testing.sim_disk import PowerLoss, SimDisk, SimFile
 
 ME = WalIdentity("", "dir-1")
 SMALL = WalSettings(file_bytes=8192, bytes_max=1 << 20)
@@ -608,6 +608,72 @@ def test_unreadable_sectors_are_damage_and_passing_errors_are_not(disk):
     disk.fail_reads("wal/", times=3)
     _, recovered = make(disk, {1: (0, 0)})
     assert len(recovered.shards[1].entries) == 5 or recovered.shards[1].damage
+
+
+def lose(disk, monkeypatch, path: str, start: int, end: int) -> None:
+    """Let every read of ``path`` that touches ``[start, end)`` fail."""
+    read_at = SimFile.read_at
+
+    def failing(file: SimFile, position: int, length: int) -> bytes:
+        if file.path == path and position < end and start < position + length:
+            raise OSError(errno.EIO, "input/output error", path)
+        return read_at(file, position, length)
+
+    monkeypatch.setattr(SimFile, "read_at", failing)
+
+
+def two_shards(disk, groups: int, size: int) -> None:
+    """Write a group of shard 2, then ``groups`` of shard 1, each synced before the next."""
+    wal, _ = make(disk)
+    wal.add_entries(2, entries(1, b"two"))
+    flush(wal)
+    fill(wal, 1, 1, groups, size)
+
+
+def test_synced_groups_at_the_end_that_cannot_be_read_are_damage_and_not_torn(disk, monkeypatch):
+    """With them the headers are lost that say they were synced: seed 1588."""
+    two_shards(disk, 9, 400)
+    path, at = find(disk, b"\x04" * 400)
+    assert at - at % wal_format.SECTOR_BYTES == 4096  # where that group begins
+    lose(disk, monkeypatch, path, 4096, 8192)
+    _, recovered = make(disk, {1: (0, 0), 2: (0, 0)})
+    assert not recovered.torn
+    assert "cannot be read" in recovered.shards[1].damage
+    assert "cannot be read" in recovered.shards[2].damage  # it may have had something there too
+
+
+def test_a_last_group_that_is_read_in_part_is_damage_and_not_torn(disk, monkeypatch):
+    two_shards(disk, 1, 5000)
+    path, at = find(disk, b"\x01" * 5000)
+    assert at < 4096 < at + 5000
+    lose(disk, monkeypatch, path, 4096, 8192)
+    _, recovered = make(disk, {1: (0, 0), 2: (0, 0)})
+    assert not recovered.torn
+    assert recovered.shards[1].damage
+    assert recovered.shards[2].damage
+
+
+def test_a_last_file_that_begins_where_nothing_can_be_read_is_damage(disk, monkeypatch):
+    two_shards(disk, 4, 2500)
+    path, at = find(disk, b"\x04" * 2500)
+    assert find(disk, b"\x03" * 2500)[0] != path
+    assert at < 1024
+    lose(disk, monkeypatch, path, 0, 8192)
+    _, recovered = make(disk, {1: (0, 0), 2: (0, 0)})
+    assert not recovered.torn
+    assert recovered.shards[1].damage
+    assert recovered.shards[2].damage
+
+
+def test_what_cannot_be_read_beyond_the_place_of_the_next_group_harms_nobody(disk, monkeypatch):
+    two_shards(disk, 2, 400)
+    path, at = find(disk, b"\x02" * 400)
+    assert at + 512 < 4096
+    lose(disk, monkeypatch, path, 4096, 8192)
+    _, recovered = make(disk, {1: (0, 0), 2: (0, 0)})
+    assert [len(recovered.shards[shard].entries) for shard in (1, 2)] == [2, 1]
+    assert not any(shard.damage for shard in recovered.shards.values())
+    assert not recovered.damages
 
 
 # ---- refusals
