@@ -4,6 +4,8 @@ Rules
     K1  A link is accepted from a node of this cluster, or from one that belongs to none yet.
     K2  A young node that was told of nodes of another cluster ends: it has the wrong directory.
     K3  A frame that does not parse closes its link, and nothing more.
+    K4  A replica that hears from its leader that it lost what it acknowledged leaves service: the
+        frame is sound, the log is not (storage/wal_recovery.py, "What stays undetected").
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ import msgspec
 
 from raftline.model.errors import WrongCluster, WrongDirectory
 from raftline.model.ids import CATALOG_SHARD, INCARNATION_BITS, NodeId
+from raftline.raft.errors import EntryLost
 from raftline.raft.rpc import RpcKind
 from raftline.transport.ports import Link
 from raftline.transport.rpcs import (
@@ -178,7 +181,10 @@ class Links:
             ):
                 continue  # no room: as if it had not come
             else:
-                replica.step(rpc)
+                try:
+                    replica.step(rpc)
+                except EntryLost as error:
+                    node.shards.stop_replica(replica, str(error))  # K4
 
     # ------------------------------------------------------------------ quiet
 

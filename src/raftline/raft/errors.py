@@ -7,7 +7,8 @@ Exception
 │   ├── UnknownSender     an answer from a replica that is not in the configuration
 │   └── LocalOnly         a kind that only this replica may give itself
 └── RaftFault (ValueError)   content that no correct replica sends or stores
-    └── ConfChangeFault      a configuration change that cannot be carried out
+    ├── ConfChangeFault      a configuration change that cannot be carried out
+    └── EntryLost            an entry that this replica acknowledged is not in its log
 ```
 """
 
@@ -32,6 +33,10 @@ class LocalOnly(Refused):
 
 class RaftFault(ValueError):
     """Something impossible was sent or stored; the replica did not take it in."""
+
+
+class EntryLost(RaftFault):
+    """The leader counts on an entry that this replica acknowledged and does not have."""
 
 
 class Trouble(Enum):

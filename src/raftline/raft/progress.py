@@ -143,14 +143,15 @@ class Progress:
     def back_off(self, rejected: int, hint: int) -> bool:
         """Learn that an append after ``rejected`` was refused; say whether that was news.
 
-        An answer that fits nothing sent lately is old and changes nothing.
+        An answer that fits nothing sent lately is old and changes nothing. Nor does one that denies
+        the match: it is old, or the replica lost what it had, and the next heartbeat tells it so.
         """
         if self.state == REPLICATE:
             if rejected <= self.match:
                 return False
             self.next = self.match + 1
         else:
-            if self.next - 1 != rejected:
+            if self.next - 1 != rejected or rejected == self.match:
                 return False
             self.next = max(min(rejected, hint + 1), self.match + 1)
             self.flow_paused = False

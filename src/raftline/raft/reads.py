@@ -10,7 +10,7 @@ so reads wait for that. So does a single voter, whose commit mark may be older t
 we differ from etcd/raft, which answers a single voter's reads at once.
 """
 
-from raftline.raft.errors import RaftFault
+from raftline.raft.errors import EntryLost, RaftFault
 from raftline.raft.progress import Progress
 from raftline.raft.quorum import joint_committed_index
 from raftline.raft.rpc import NOBODY, Rpc, RpcKind
@@ -54,6 +54,9 @@ class Reads(RaftState):
         progress.sent_commit = told
 
     def _answer_heartbeat(self, rpc: Rpc) -> None:
+        last = self.log.last_index
+        if rpc.commit > last:  # never told beyond what we acknowledged in this term
+            raise EntryLost(f"it acknowledged entry {rpc.commit}, its log ends at {last}")
         self.log.commit_to(rpc.commit)
         self._rpcs.append(Rpc(_HEARTBEAT_RESP, rpc.sender, self.id, self.term, context=rpc.context))
 

@@ -30,8 +30,10 @@ What stays undetected
     small: an idle WAL writes an empty, synced group (``Wal.mark_group``), and so do a finished
     recovery and a clean stop. What is left is the group in flight when the power went, damaged
     at rest on top of the crash, while the other members of its quorum fail too. ``torn`` names
-    what was cut, for the log. A newest file removed by hand is not noticed either; a removed
-    file in the middle is, and so is a WAL removed as a whole.
+    what was cut, for the log. A leader that was told of such an entry and still leads says so
+    with its next heartbeat, and the replica leaves service (node/links.py, K4). A newest file
+    removed by hand is not noticed either; a removed file in the middle is, and so is a WAL
+    removed as a whole.
 """
 
 from collections.abc import Iterator

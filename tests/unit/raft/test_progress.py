@@ -52,6 +52,17 @@ def test_a_rejection_that_is_old_changes_nothing() -> None:
     assert p.next == 4  # never below what matches
 
 
+def test_a_probe_whose_match_is_denied_waits_for_the_next_heartbeat() -> None:
+    """The answer is old, or the replica lost what it had: the same append again helps neither."""
+    p = progress(next_index=10)
+    p.update(6)
+    p.become_probe()
+    p.sent_entries(1, 100)
+    assert not p.back_off(6, 5)
+    assert p.next == 7
+    assert p.is_paused()
+
+
 def test_a_snapshot_moves_the_probe_behind_it() -> None:
     p = progress()
     p.become_snapshot(20)
