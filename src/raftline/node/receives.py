@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from raftline.node.node import Node
 
 ASK_MS = 1_000
+ASK_SILENT_MS = 200  # the same, for one that was not heard from lately
 WAIT_SLICE_MS = 2_000  # leaders are asked anew this often: leadership moves
 PAUSE_MS = 20  # before asking again when nobody leads
 
@@ -76,11 +77,12 @@ class SpreadReceive:
             return
         gather = _Gather(self, self._round, len(questions), is_waiting=wait_ms > 0)
         left_ms = int(self._give_up - self._node.clock.mono_ms())
-        patience_ms = max(1, min(wait_ms + ASK_MS, left_ms))  # W2, also if a leader is silent
         for node, shards in questions.items():
             if node == self._node.id:
                 self._ask_here(shards, wait_ms, gather)
             else:
+                grace_ms = ASK_MS if self._node.peers.is_live(node) else ASK_SILENT_MS
+                patience_ms = max(1, min(wait_ms + grace_ms, left_ms))  # W2
                 ask = self._ask
                 body = [_pack((shards, ask.group, wait_ms, ask.start, ask.ordered))]
                 self._node.remote.call(node, VERB_READY, body, patience_ms, gather.heard)
