@@ -16,6 +16,8 @@ from bench.worker import WorkerResult, WorkerSpec
 TOPIC = "work"
 WORKERS = 8
 START_S = 1.2  # for the worker processes to come up
+PER_S_MAX = 250_000  # messages that workers may use up in a second
+WARM_UP_S = 0.5  # as WorkerSpec has it
 FORMS = {
     "pipelined": "HTTP on plain sockets, settle route of the partition: one request acks a receive",
     "blocking": "HTTP on plain sockets, settle route of the partition: one request an ack, awaited",
@@ -30,7 +32,7 @@ def workers(work: Path, *, quick: bool) -> list[Figure]:
         with running(work / f"workers-{nodes}", nodes) as cluster:
             cluster.create(TOPIC)
             for form, goal in (("pipelined", pipelined), ("blocking", blocking)):
-                expected = (250_000 if form == "pipelined" else 20_000) * (seconds + 0.5)
+                expected = (PER_S_MAX if form == "pipelined" else 20_000) * (seconds + WARM_UP_S)
                 fill(cluster, int(expected))
                 found += _rows(cluster, nodes, form, seconds, goal)
             if not cluster.verify():
@@ -54,7 +56,7 @@ def traces(work: Path, *, quick: bool) -> list[Figure]:
                 percent = 0 if number % 2 else 100
                 client.set_topic(TOPIC, {"trace_percent": percent})
                 time.sleep(6.0)  # leaders adopt it with the next look at retention
-                fill(cluster, int(140_000 * seconds))
+                fill(cluster, int(PER_S_MAX * (seconds + WARM_UP_S)))
                 pid = cluster.leader_of(TOPIC).pid
                 before = cpu_ns(pid)
                 results = run_workers(_specs(cluster, "pipelined", seconds, f"g{number}"))
