@@ -13,6 +13,8 @@ Invariants
     R2  The commit mark learnt with an append is written before its entries, in the same write.
     R3  While catch-up rewrites the host nothing is applied.
     R4  ``applied`` of host, core and checkpoint move together.
+    R5  Who does not vote forgets a silent leader too: one that was taken out is told nothing more,
+        and must not send calls to a leader of the past for ever.
 """
 
 from collections.abc import Callable
@@ -224,8 +226,12 @@ class Replica:
     def tick(self) -> None:
         """Let one tick pass, unless the shard is quiet."""
         if not self.quiet:
-            self.raft.tick()
-            if self.raft.has_ready():
+            raft = self.raft
+            raft.tick()
+            if raft.election_elapsed >= raft.election_timeout_ticks and raft.leader != raft.id:
+                raft.forget_leader()  # R5: a voter would stand
+                self._turn.dirty(self)
+            elif raft.has_ready():
                 self._turn.dirty(self)
 
     def step(self, rpc: Rpc) -> None:

@@ -1,9 +1,9 @@
 """Routing: every call finds the leader of its shard, wherever it was made.
 
 A call is tried on the leader this node knows: here, or by a question to its node. An answer that
-proves nothing was proposed (``not_leader``, ``not_ready`` …) sends it on to the next guess until
-its time is up. An answer that leaves the effect unknown ends it, unless the call may be repeated
-(a read, or a batch with a producer's sequence).
+proves nothing was proposed (``not_leader``, ``not_ready`` …) sends it on to the leader it names, or
+to the next guess, until its time is up. An answer that leaves the effect unknown ends it, unless
+the call may be repeated (a read, or a batch with a producer's sequence).
 
 Invariants
     O1  A call that is not repeatable is never sent again after it may have been proposed.
@@ -137,6 +137,7 @@ class Routed(Generic[T]):
         "_shard",
         "_timeout_ms",
         "_timer",
+        "_told",
         "_verb",
     )
 
@@ -164,6 +165,7 @@ class Routed(Generic[T]):
         self._attempts = 0
         self._error: RaftlineError | None = None
         self._is_waiting = False  # for our own replica
+        self._told = 0  # who leads, by the latest answer; it may be no host that the catalog wants
         self._timer: Timer | None = None
 
     def attempt(self) -> None:
@@ -180,7 +182,7 @@ class Routed(Generic[T]):
             if self._is_waiting:
                 self._timer = router.clock.call_later(left, self._late)
             return
-        node = router.leader_of(self._shard, self._attempts)
+        node, self._told = self._told or router.leader_of(self._shard, self._attempts), 0
         if node == 0 or node == router.node:
             refusal = router.directory.out_of_service(self._shard)
             if refusal is not None:
@@ -212,6 +214,7 @@ class Routed(Generic[T]):
             leader = answer.extras.get("leader")
             if isinstance(leader, int):
                 self._router.hint(self._shard, leader)
+                self._told = leader if self._router.peers.is_live(leader) else 0
             self._retry(answer)
         elif answer.unknown and self._repeatable and "lost" in answer.extras:
             self._router.hint(self._shard, 0)

@@ -138,3 +138,23 @@ def test_the_tail_in_memory_is_bounded_and_keeps_what_a_live_follower_lacks() ->
         little.settle()
     kept = replica.log.last_index() - replica.log.first_index() + 1
     assert kept * 256 <= 9 * 4_096, "it holds back eight tails at most"
+
+
+def test_a_replica_that_was_taken_out_forgets_a_leader_that_tells_it_nothing() -> None:
+    """R5: a chaos run kept one for ever, that asked a leader of the past whether it may go."""
+    little = LittleNode()
+    replica = little.open(voters=(SECOND, THIRD))
+    patience = 2 * little.settings.election_ticks
+    for _ in range(2):  # an append at a time keeps the leader known
+        replica.step(append(2, 1, 1))
+        little.settle()
+        for _ in range(little.settings.election_ticks - 1):
+            replica.tick()
+        little.settle()
+        assert replica.leader_node == 2
+    for _ in range(patience):
+        replica.tick()
+    little.settle()
+    assert replica.leader_node == 0
+    assert little.changed[-1] is replica
+    assert not little.sent(RpcKind.PRE_VOTE)

@@ -31,6 +31,7 @@ class Map:
     def __init__(self) -> None:
         self.ours: Replica | None = None
         self.opening = False
+        self.wanted: tuple[int, ...] = (2, 3)
 
     def replica(self, shard: int) -> Replica | None:
         return self.ours
@@ -39,7 +40,7 @@ class Map:
         return self.opening
 
     def hosts(self, shard: int) -> tuple[int, ...]:
-        return (2, 3)
+        return self.wanted
 
     def shard_name(self, shard: int) -> str:
         return "orders/0"
@@ -126,6 +127,27 @@ def test_the_leader_a_refusal_names_is_asked_next() -> None:
     calls.send()
     calls.reply(2, NotLeader("orders/0", 3))
     assert calls.router.leader_of(SHARD) == 3
+
+
+def test_a_leader_that_a_refusal_names_is_asked_though_the_catalog_wants_others() -> None:
+    """While a replica moves away its node may lead, and be no host any more."""
+    calls = Calls()
+    calls.map.wanted = (2,)
+    calls.send()
+    calls.reply(2, NotLeader("orders/0", 3))
+    calls.router.hint(SHARD, 0)  # our own replica stands again and again, and forgets
+    calls.clock.advance(100)
+    assert calls.asked == [2, 3]
+    calls.reply(3, b"done")
+    assert calls.heard == ["b'done'"]
+
+
+def test_a_leader_that_a_refusal_names_is_not_asked_while_it_is_silent() -> None:
+    calls = Calls()
+    calls.send()
+    calls.reply(2, NotLeader("orders/0", 7))
+    calls.clock.advance(100)
+    assert calls.asked == [2, 3]
 
 
 def test_nobody_is_known_to_lead_while_our_own_replica_is_being_opened() -> None:
