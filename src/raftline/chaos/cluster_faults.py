@@ -62,6 +62,18 @@ def _has_moved(scene: Scene, came: int, left: int) -> bool:
     return came in row["replicas"] and left not in row["replicas"] and row["state"] == "ok"
 
 
+def _what_moves(scene: Scene) -> str:
+    """Say which partitions are not where they should be."""
+    rows = [
+        f"{topic['name']}/{row['partition']} is {row['state']} (leader {row['leader']}, "
+        f"replicas {row['replicas']}, learners {row['learners']})"
+        for topic in scene.rig.status(*scene.rig.names[:3])["topics"]
+        for row in topic["partitions"]
+        if row["state"] != "ok"
+    ]
+    return "; ".join(rows) or "every partition is where it should be"
+
+
 def _remove_member(scene: Scene, name: str) -> None:
     rig = scene.rig
     stay = rig.names[:3]
@@ -74,6 +86,6 @@ def _remove_member(scene: Scene, name: str) -> None:
         return rig.command("cluster", "remove", name).exit == 0
 
     wait_for(is_taken_out, MEMBER_S_MAX, lambda: f"{name} cannot be removed", 1.0)
-    wait_for(is_gone, MEMBER_S_MAX, lambda: f"{name} stays: {rig.status(*stay)}", 0.2)
+    wait_for(is_gone, MEMBER_S_MAX, lambda: f"{name} stays: {_what_moves(scene)}", 0.2)
     rig.stop(name)
     rig.wipe(name)
