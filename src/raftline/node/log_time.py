@@ -15,6 +15,9 @@ Invariants
         jump, so of the distances that the last heartbeats showed between two of them the greatest
         is the truest: late is all a heartbeat can be. And nobody counts before he was heard for a
         while: what waited in a socket while both began says nothing.
+    T5  No stamp of a leader is from before it leads: who is elected may be asked for one before
+        the election is noted, and what it knew until then is as old as the last entry. A delay
+        counted from that would be short by all the time that nobody led.
 """
 
 from collections import deque
@@ -98,11 +101,12 @@ class ClusterTime:
 class LogTime:
     """The stamp clock of one shard."""
 
-    __slots__ = ("_at", "_clock", "_cluster", "_mono")
+    __slots__ = ("_at", "_clock", "_cluster", "_leads", "_mono")
 
     def __init__(self, clock: Clock, cluster: ClusterTime) -> None:
         self._clock = clock
         self._cluster = cluster
+        self._leads = False  # as far as it was told
         self._at = 0.0
         self._mono = clock.mono_ms()
 
@@ -114,13 +118,21 @@ class LogTime:
 
     def lead(self) -> None:
         """Start stamping: a new leader begins at cluster time unless the log is ahead."""
+        self._leads = True
+        self._catch_up()
+
+    def follow(self) -> None:
+        """Stop stamping: another may lead."""
+        self._leads = False
+
+    def _catch_up(self) -> None:
         self._at = max(self._at, float(self._cluster.now_ms()))
         self._mono = self._clock.mono_ms()
 
     def stamp(self) -> int:
         """Return the log time of an entry proposed now. T1, T2."""
-        if not self._at:
-            self.lead()  # elected in this very turn, with nothing in the log to go by
+        if not self._leads:
+            self._catch_up()  # T5
         mono = self._clock.mono_ms()
         elapsed = mono - self._mono
         self._mono = mono

@@ -463,6 +463,7 @@ class Replica:
         if self.is_leader:
             self.time.lead()
         else:
+            self.time.follow()
             error = self._not_leader()
             self.host.refuse_collected(error)
             reads, self._reads = self._reads, {}

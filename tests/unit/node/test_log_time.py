@@ -1,4 +1,4 @@
-"""Log time: stamps that never go back, jump or stop. T1-T4."""
+"""Log time: stamps that never go back, jump or stop. T1-T5."""
 
 import pytest
 from hypothesis import given
@@ -47,6 +47,18 @@ def test_a_new_leader_begins_at_cluster_time_unless_the_log_is_ahead() -> None:
     behind.observe(cluster.now_ms() - 5_000)
     behind.lead()
     assert behind.stamp() == cluster.now_ms()
+
+
+def test_who_was_not_told_yet_that_it_leads_does_not_go_on_from_the_last_entry() -> None:
+    """T5: after an hour without a leader a delay of half an hour was over at once."""
+    clock, cluster, time = leading()
+    restarted = LogTime(clock, cluster)
+    for follower in (restarted, time):
+        follower.follow()
+        follower.observe(cluster.now_ms() - 3_600_000)
+        assert follower.stamp() == cluster.now_ms()
+        follower.lead()
+        assert follower.stamp() == cluster.now_ms()
 
 
 def test_what_the_log_says_is_never_undercut_by_an_old_entry() -> None:

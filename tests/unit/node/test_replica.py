@@ -158,3 +158,20 @@ def test_a_replica_that_was_taken_out_forgets_a_leader_that_tells_it_nothing() -
     assert replica.leader_node == 0
     assert little.changed[-1] is replica
     assert not little.sent(RpcKind.PRE_VOTE)
+
+
+def test_what_is_stamped_before_the_election_is_noted_is_not_from_before_it() -> None:
+    """T5: chaos delivered the first delayed message after a power cut early, by all its length."""
+    little = LittleNode()
+    replica = little.open()
+    replica.time.observe(little.clock.wall_ms() - 60_000)  # the last entry before a power cut
+    replica.campaign()
+    for kind, answer in (
+        (RpcKind.PRE_VOTE, RpcKind.PRE_VOTE_RESP),
+        (RpcKind.VOTE, RpcKind.VOTE_RESP),
+    ):
+        little.settle()
+        term = little.sent(kind)[-1].term
+        replica.step(Rpc(answer, to=OURS, sender=SECOND, term=term))
+    assert replica.is_leader
+    assert replica.time.stamp() == little.clock.wall_ms()
