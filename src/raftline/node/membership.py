@@ -7,7 +7,9 @@ go on where another stopped.
 Rules
     M1  A new replica joins as a learner and is promoted only when it is level.
     M2  One joint change swaps all promoted replicas in and all unwanted ones out, so the number of
-        voters never drops below the wish on the way.
+        voters never drops below the wish on the way. Where one of them cannot come, because an
+        older replica votes on its node still (it was moved away and back), one that is ready takes
+        the place of that older one before the others.
     M3  A leader that is not wanted hands over before it is removed.
     M4  No change leaves a shard with voters of which the live ones are no majority: it waits until
         they are back.
@@ -17,6 +19,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from raftline.model.ids import ReplicaId, node_of
 from raftline.raft.conf_change import Change, ChangeKind, ConfChangeV2, Transition
 from raftline.raft.rpc import ConfState
 
@@ -57,10 +60,18 @@ def next_step(
     unwanted = [v for v in conf.voters if v not in wish.voters]
     if len(ready) == len(unpromoted) and (ready or unwanted):
         return _swap(conf, leader, wish, ready, unwanted, live, level)
+    older = [v for v in unwanted if any(_is_in_the_way(v, r) for r in unpromoted)]
+    if ready and older:
+        older.sort(key=lambda v: v == leader)  # M3: it would have to hand over first
+        return _swap(conf, leader, wish, ready[:1], older[:1], live, level)
     strangers = [r for r in conf.learners if r not in wish.voters and r not in wish.observers]
     if strangers:
         return _simple(ChangeKind.REMOVE, strangers[0])
     return None
+
+
+def _is_in_the_way(older: int, newer: int) -> bool:
+    return node_of(ReplicaId(older)) == node_of(ReplicaId(newer))
 
 
 def _swap(

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raftline.model.ids import NodeId, replica_id
 from raftline.node.membership import HandOver, Step, Wish, next_step
 from raftline.raft.conf_change import Change, ChangeKind, ConfChangeV2, Transition
 from raftline.raft.rpc import ConfState
 
-A, B, C, D, E, F = range(1, 7)
-ALL: tuple[int, ...] = (A, B, C, D, E, F)
+A, B, C, D, E, F = (replica_id(NodeId(node), 1) for node in range(1, 7))
+A2, B2 = (replica_id(NodeId(node), 2) for node in (1, 2))  # newer ones on the same nodes
+ALL: tuple[int, ...] = (A, B, C, D, E, F, A2, B2)
 STEPS_MAX = 40
 
 
@@ -66,6 +68,14 @@ CASES = [
     Case("M2: all at once", (A, B, C), (A, D, E),
          joint((VOTER, D), (VOTER, E), (GONE, B), (GONE, C)), learners=(D, E)),
     Case("M2: wait for all", (A, B, C), (A, D, E), None, learners=(D, E), level=(A, D)),
+    Case("M2: one that is ready comes for an older one in the way", (A, B, C), (A2, B, D),
+         joint((VOTER, D), (GONE, A)), learners=(A2, D), leader=C, level=(B, C, D)),
+    Case("M2: which hands over if it leads", (A, B, C), (A2, B, D), HandOver(B),
+         learners=(A2, D), level=(B, C, D)),
+    Case("M2: rather for one that does not lead", (A, B, C), (A2, B2, D),
+         joint((VOTER, D), (GONE, B)), learners=(A2, B2, D), level=(A, B, C, D)),
+    Case("M2: nobody is ready to come for it", (A, B, C), (A2, B, D), None,
+         learners=(A2, D), leader=C, level=(B, C)),
     Case("a dead voter is swapped out like any", (A, B, C), (A, B, D),
          joint((VOTER, D), (GONE, C)), learners=(D,), live=(A, B, D)),
     Case("shrinking", (A, B, C), (A, B), remove(C)),

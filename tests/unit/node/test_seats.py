@@ -126,6 +126,25 @@ def test_a_replica_that_is_moved_away_and_back_is_renewed_when_the_rest_is_a_maj
         assert [message.value for message in sim.read_all(TOPIC, 0)] == [b"one", b"two"]
 
 
+def test_a_replica_that_is_moved_away_and_back_is_renewed_while_another_one_moves() -> None:
+    """M2: of those that are wanted one votes, so the older one may not go before another came."""
+    with cluster(nodes=5, seed=92) as sim:
+        leader, (home, _) = orders(sim)
+        spare, away = (n for n in sim.nodes if n not in (leader, *lead(sim, TOPIC)[1]))
+        old = replica(sim, home, TOPIC)
+        sim.kill(away)
+        sim.advance("3s")
+        move(sim, home, away)
+        move(sim, away, home)
+        move(sim, leader, spare)
+        sim.run_until(lambda: is_renewed(sim, home, old), "60s")
+        sim.start(away)
+        sim.run_until(lambda: lead(sim, TOPIC)[0] != leader, "10s")
+        sim.advance("5s")
+        assert sim.verify().identical
+        assert [message.value for message in sim.read_all(TOPIC, 0)] == [b"one"]
+
+
 def is_renewed(sim: SimCluster, home: str, old: Replica) -> bool:
     voters = replica(sim, lead(sim, TOPIC)[0], TOPIC).conf.voters
     new = node(sim, home).shards.get(old.shard)
