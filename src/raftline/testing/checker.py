@@ -449,6 +449,8 @@ def _p10(history: History, final: Final, logs: dict[str, _Log]) -> Iterator[Viol
     if not 0 <= final.recovery_ms <= RECOVERY_MS_MAX:
         took = "never" if final.recovery_ms < 0 else f"only after {final.recovery_ms:.0f} ms"
         yield Violation("P10", f"after the faults ended writes worked {took}")
+    if final.misplaced:
+        yield Violation("P10", "long after the faults ended a change is not done", final.misplaced)
 
 
 def _p11(history: History, final: Final, logs: dict[str, _Log]) -> Iterator[Violation]:

@@ -125,6 +125,7 @@ class SimCluster:
         self.net = SimNet(self.world, self.world.fork_rng(), net)
         self.rng: random.Random = self.world.fork_rng()
         self.hosts: dict[str, SimHost] = {}
+        self._retired: list[SimHost] = []  # of nodes that left
         self.on_end: list[Callable[[SimHost, Process, str], None]] = []  # told of ended processes
         self._settings = settings or sim_settings()
         self._build = build
@@ -224,9 +225,17 @@ class SimCluster:
         join = next((h.address for h in self.hosts.values() if h.running), "")
         if not join:
             raise SimError("no node runs that a new one could join: start one")
-        host = self._add_host(len(self.hosts) + 1, peers={}, join=join)
+        made = len(self.hosts) + len(self._retired)
+        host = self._add_host(made + 1, peers={}, join=join)
         self.start(host.name)
         return host.name
+
+    def retire(self, name: str) -> None:
+        """Take a host away for good: its node has left the cluster."""
+        host = self.host(name)
+        del self.hosts[name]
+        self._retired.append(host)
+        host.kill()
 
     # Faults of the network
 
@@ -491,11 +500,11 @@ class SimCluster:
     @property
     def bugs(self) -> list[str]:
         """Return the exceptions that nobody caught, on any node."""
-        return [bug for host in self.hosts.values() for bug in host.bugs]
+        return [bug for host in (*self._retired, *self.hosts.values()) for bug in host.bugs]
 
     def log_lines(self, last: int = 50) -> list[str]:
         """Return the latest log lines of all nodes, in order of time."""
-        lines = [line for host in self.hosts.values() for line in host.lines]
+        lines = [line for host in (*self._retired, *self.hosts.values()) for line in host.lines]
         return sorted(lines, key=lambda line: float(line.split(maxsplit=1)[0]))[-last:]
 
     # Within

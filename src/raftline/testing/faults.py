@@ -8,7 +8,7 @@ Limits, so that the promises are owed
     N1  Bytes are destroyed (wipes, flips, failed syncs) or cannot be read on one host per run
         only, the victim: a majority of every shard's disks keeps what it synced.
     N2  At the end everything is healed: the network whole, the clocks right, the disks working,
-        every host running.
+        every host running. A node that was told to leave has the time it takes.
 """
 
 import random
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Undo = Callable[[], None]
 Strike = Callable[["Nemesis"], "Undo | None"]
 
+LEAVE_ASK_MS = 500.0
 SUPERVISOR_MS = 500.0  # after which a process that ended by itself is started again
 FAULTS_MIN = 5
 FAULTS_MAX = 10
@@ -49,6 +50,7 @@ class Nemesis:
         self.lines: list[str] = []  # what struck when, for the report of a failure
         self.over = False
         self.damaged = False
+        self.leaving = ""  # the node that is to leave, until it is gone
         self._classes = classes or FAULTS
         # N1: the host whose disk may be hurt. Never one that joins later.
         hosts = list(cluster.hosts.values())
@@ -122,13 +124,37 @@ class Nemesis:
 
     def start(self, host: "SimHost") -> None:
         """Start a host's process; if it does not come up, the supervisor tries again."""
-        if not host.running:
+        if not host.running and host.name in self.cluster.hosts:
             host.start()
+
+    def let_leave(self, number: int = 0, version: int = 0) -> None:
+        """Ask for the removal of the node that leaves until it goes, and wait until it is gone.
+
+        It was node ``number`` in the catalog's ``version``: one that is older does not count.
+        """
+        cluster, name = self.cluster, self.leaving
+        others = [h for h in cluster.hosts.values() if h.running and h.name != name]
+        asked = others[self.rng.randrange(len(others))] if others else None
+        if asked is not None and asked.node is not None:
+            view = asked.node.catalog()
+            row = next((row for row in view.nodes if row.name == name), None)
+            if row is not None:
+                number, version = row.id, max(version, view.version)
+                if row.state != "leaving":
+                    self.workload.command(asked, "cluster.remove", {"node": number})
+            elif number and view.version > version:
+                self.lines.append(f"{cluster.now_ms:10.2f} {name}: left")
+                self.leaving = ""
+                cluster.retire(name)
+                return
+        cluster.world.after(LEAVE_ASK_MS, lambda: self.let_leave(number, version))
 
     def _supervise(self, host: "SimHost", process: "Process", how: str) -> None:
         """Start again what ended by itself; a killed or dark host waits for its fault's end."""
         del process
         self.lines.append(f"{self.cluster.now_ms:10.2f} {host.name}: {how}")
+        if host.name not in self.cluster.hosts:
+            return  # it left
         if self.over or how not in ("killed", "power lost"):
             self.cluster.world.after(SUPERVISOR_MS, lambda: self.start(host))
 
@@ -495,21 +521,55 @@ def _replace_wiped(nemesis: Nemesis) -> Undo | None:
     return lambda: nemesis.start(host)
 
 
+def _remove_node(nemesis: Nemesis) -> Undo | None:
+    """A node joins, takes a replica, leads it perhaps, and leaves again."""
+    cluster, rng = nemesis.cluster, nemesis.rng
+    if nemesis.leaving or not cluster.running:
+        return None
+    names = list(cluster.hosts)
+    if len(names) > 3:
+        name = names[3]
+    else:
+        name = cluster.add_node()
+        cluster.world.after(3_000.0, lambda: _move_to(nemesis, name))
+    nemesis.leaving = name
+
+    def lead() -> None:
+        _let_lead(nemesis, name)
+
+    if rng.randrange(2):
+        cluster.world.after(3_500.0 + rng.random() * 5_000.0, lead)
+    cluster.world.after(4_000.0 + rng.random() * 8_000.0, nemesis.let_leave)
+    return lambda: None
+
+
 def _transfer(nemesis: Nemesis) -> Undo | None:
+    """Let any replica of a partition lead it."""
+    return (lambda: None) if _let_lead(nemesis) else None
+
+
+def _let_lead(nemesis: Nemesis, name: str = "") -> bool:
+    """Ask for another leader of some partition, with a name for this one; say if there is any."""
     asked = nemesis.some_running()
     if asked is None or asked.node is None:
-        return None
-    rows = [(t.name, row) for t in asked.node.catalog().topics for row in t.partitions]
+        return False
+    number = nemesis.cluster.number_of(name) if name in nemesis.cluster.hosts else 0
+    rows = [
+        (topic.name, row)
+        for topic in asked.node.catalog().topics
+        for row in topic.partitions
+        if not name or number in row.replicas
+    ]
     if not rows:
-        return None
+        return False
     topic, row = rows[nemesis.rng.randrange(len(rows))]
     arguments: dict[str, object] = {
         "topic": topic,
         "partition": row.partition,
-        "to_node": row.replicas[nemesis.rng.randrange(len(row.replicas))],
+        "to_node": number or row.replicas[nemesis.rng.randrange(len(row.replicas))],
     }
     nemesis.workload.command(asked, "cluster.transfer", arguments)
-    return lambda: None
+    return True
 
 
 FAULTS: dict[str, Strike] = {
@@ -533,6 +593,7 @@ FAULTS: dict[str, Strike] = {
     "partition": _partition,
     "pause": _pause,
     "power loss": _power_loss,
+    "remove node": _remove_node,
     "reorder": _noise(reorder=0.5),
     "replace a wiped node": _replace_wiped,
     "slow disk": _slow_disk,

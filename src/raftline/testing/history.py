@@ -84,6 +84,7 @@ class Final(msgspec.Struct, kw_only=True):
     out_of_service: tuple[str, ...] = ()  # shards a node reports as quarantined
     boot_ms: float = 0.0  # until every node was ready; -1: never
     recovery_ms: float = 0.0  # from the end of the faults until every partition took a write
+    misplaced: str = ""  # nodes and replicas that are not what the catalog was asked for
     bugs: tuple[str, ...] = ()  # exceptions nobody caught
 
 

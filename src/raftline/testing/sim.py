@@ -35,6 +35,7 @@ from raftline.testing.world import Runaway
 BOOT_MS = 10_000.0
 HEAL_MS = 15_000.0  # the last part of a run is without faults
 SETTLE_MS = 20_000.0  # replicas must be level this long after the last write
+LEAVE_MS = 30_000.0  # a node that was told to leave is gone this long after the faults
 PROBE_MS = 200.0
 CALM_AFTER_MS = 3_000.0  # the end of the faults is noticed by then
 EVENTS_MAX = 3_000_000  # a run has a tenth of this
@@ -246,6 +247,7 @@ class Simulation:
         world.run_until(
             lambda: all(cluster.is_ready(n) for n in cluster.hosts), healed_ms + RECOVERY_MS_MAX
         )
+        world.run_until(lambda: not self.nemesis.leaving, healed_ms + LEAVE_MS)
         # Free space, clocks and who is alive are looked at once a second or so.
         world.run_to(max(world.now_ms, healed_ms + CALM_AFTER_MS))
 
@@ -277,7 +279,9 @@ class Simulation:
         limit_ms = self.cluster.now_ms + SETTLE_MS
         while True:
             self.final.verify = self._verify()
-            if not self.final.verify or self.cluster.now_ms >= limit_ms:
+            self.final.misplaced = self._misplaced()
+            is_settled = not self.final.verify and not self.final.misplaced
+            if is_settled or self.cluster.now_ms >= limit_ms:
                 break
             self.cluster.advance("500ms")
         out: dict[str, None] = {}
@@ -285,6 +289,20 @@ class Simulation:
             if host.node is not None:
                 out.update(dict.fromkeys(host.node.status().quarantined))
         self.final.out_of_service = tuple(out)
+
+    def _misplaced(self) -> str:
+        """Say which node stays, and which replicas are not where the catalog wants them."""
+        found = [f"{self.nemesis.leaving} stays"] if self.nemesis.leaving else []
+        found += [
+            f"{topic.name}/{row.partition} is {row.state} on {host.name} (leader {row.leader}, "
+            f"replicas {row.replicas}, learners {row.learners})"
+            for host in self.cluster.hosts.values()
+            if host.node is not None
+            for topic in host.node.catalog().topics
+            for row in topic.partitions
+            if row.state != "ok"
+        ]
+        return "; ".join(found)
 
     def _verify(self) -> str:
         try:
