@@ -328,7 +328,7 @@ class Shards:
 
         def job() -> tuple[PartitionLog, Checkpoint]:
             if disk.exists(directory):
-                _set_aside(disk, directory, OLD)  # H4
+                _set_aside(disk, self._pool, directory, OLD)  # H4
             disk.mkdir(directory)
             log = self._open_log(shard, checkpoint)
             # With the mark of the empty log: what is flushed before the next checkpoint is then
@@ -372,7 +372,7 @@ class Shards:
 
         def job() -> Checkpoint:
             if disk.exists(directory):
-                _set_aside(disk, directory, OLD)  # H4
+                _set_aside(disk, self._pool, directory, OLD)  # H4
             disk.mkdir(directory)
             write_checkpoint(disk, directory, first)
             return first
@@ -455,10 +455,10 @@ class Shards:
         self.quarantined.pop(shard, None)
         self._opening.pop(shard, None)
         self._leaving.add(shard)
-        disk, directory = self._disk, shard_directory(shard)
+        disk, pool, directory = self._disk, self._pool, shard_directory(shard)
 
         def job() -> str:
-            return _set_aside(disk, directory, GONE) if disk.exists(directory) else ""
+            return _set_aside(disk, pool, directory, GONE) if disk.exists(directory) else ""
 
         def done(aside: str | None, error: BaseException | None) -> None:
             self._leaving.discard(shard)
@@ -526,8 +526,9 @@ def _newer(one: HardState, other: HardState) -> HardState:
     return HardState(one.term, one.vote or other.vote, max(one.commit, other.commit))
 
 
-def _set_aside(disk: Disk, directory: str, why: str) -> str:
+def _set_aside(disk: Disk, pool: FilePool, directory: str, why: str) -> str:
     """Take a directory out of the way, durably; return where it is now."""
+    pool.drop_under(directory)
     number = 1
     while disk.exists(f"{directory}{why}{number}"):
         number += 1

@@ -14,6 +14,8 @@ Invariants
         made when they are first written, which may be long after their segment began.
     F4  Tables over ``tables_bytes_max`` are given up, those used longest ago first, but never the
         ones used last, nor those whose files lack something.
+    F5  Nothing of a directory that is taken away stays open: the space of a removed file is free
+        only when nobody has it open.
 """
 
 from threading import Lock
@@ -117,6 +119,13 @@ class FilePool:
         """Close the file if it is open; its tables do not count any more. F1."""
         self._forget_tables(path)
         self._close(path)
+
+    def drop_under(self, directory: str) -> None:
+        """Close every file under a directory that is about to go. F5."""
+        within = f"{directory}/"
+        for path in [path for path in (*self._files, *self._holders) if path.startswith(within)]:
+            self.drop(path)
+        self.fresh = {path for path in self.fresh if not path.startswith(within)}
 
     def _close(self, path: str) -> None:
         self._pinned.discard(path)

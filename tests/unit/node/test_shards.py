@@ -50,6 +50,27 @@ def test_a_deleted_replica_leaves_nothing_behind() -> None:
         assert [name for name in sim.host(follower).disk.listdir("shards") if name != "1"] == []
 
 
+def test_no_file_of_a_deleted_replica_stays_open() -> None:
+    """Else the disk has its space back only at the next start."""
+    with cluster(nodes=1, seed=42) as sim:
+        shards = node(sim, "node-1").shards
+        sim.create_topic(TOPIC, partitions=1)
+        sim.append(TOPIC, [b"synced"])
+        sim.advance("10s")
+        sim.append(TOPIC, [b"pinned"])
+        sim.advance("2s")  # written out, not synced
+        held = [path for path in shards._pool._files if path.startswith("shards/")]
+        assert held
+        files = [shards._pool._files[path] for path in held]
+        delete(sim)
+        sim.advance("2s")
+        assert not shards._pool._files
+        assert not shards._pool._pinned
+        for file in files:
+            with pytest.raises(OSError, match="closed"):
+                file.size()
+
+
 def test_what_was_set_aside_to_be_deleted_is_removed_at_the_next_start() -> None:
     with cluster(nodes=3, seed=43) as sim:
         _, follower = orders(sim)
