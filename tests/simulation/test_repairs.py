@@ -4,10 +4,15 @@ import msgspec
 import pytest
 
 import raftline.testing
+from raftline.config.settings import Settings
 from raftline.model.errors import Damaged
+from raftline.node import repairs
+from raftline.testing import sim_net
 from raftline.testing.cluster import SimCluster, sim_settings
+from tests.unit.node.whole import host
 
 VALUES = [b"%04d" % i * 20 for i in range(50)]
+LARGE = [b"%04d" % i * 5_000 for i in range(40)]  # 800 KB, not compressed
 
 
 def flip(c: SimCluster, name: str, via: str = "") -> None:
@@ -69,3 +74,56 @@ def test_a_node_that_is_down_costs_no_replica_its_place() -> None:
         for name in ("node-1", "node-2"):
             assert events(c, name, "log.repaired")
             assert events(c, name, "replica.quarantined") == []
+
+
+def lose_segment(c: SimCluster, name: str) -> None:
+    """Take all that a node wrote of t/0: the bytes, the sums and the indexes."""
+    shard = c.partitions("t", via="node-2")[0].shard
+    c.kill(name)
+    disk, folder = c.host(name).disk, f"shards/{shard}/log"
+    for file in disk.listdir(folder):
+        disk.remove(f"{folder}/{file}")
+    disk.sync_dir(folder)
+    c.restart(name)
+    c.wait_ready()
+
+
+def large_segments() -> Settings:
+    """Return settings with which all of LARGE is one segment."""
+    settings = sim_settings()
+    log = msgspec.structs.replace(settings.log, segment_bytes=8 << 20)
+    return msgspec.structs.replace(settings, log=log)
+
+
+def fill_large(c: SimCluster) -> None:
+    for value in LARGE:
+        c.append("t", [value])
+    c.advance("10s")
+
+
+def is_mended(c: SimCluster) -> None:
+    c.run_until(lambda: bool(events(c, "node-1", "log.repaired")), "60s")
+    assert events(c, "node-1", "replica.quarantined") == []
+    assert c.verify().identical
+
+
+def test_a_range_larger_than_a_frame_is_repaired_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment of 128 MiB, lost with its indexes, is one range: it ended who was asked for it."""
+    with raftline.testing.cluster(nodes=3, seed=33, settings=large_segments()) as c:
+        c.create_topic("t", partitions=1)
+        fill_large(c)
+        lose_segment(c, "node-1")
+        monkeypatch.setattr(sim_net, "FRAME_BYTES_MAX", 200_000)
+        monkeypatch.setattr(repairs, "PIECE_BYTES", 100_000)
+        is_mended(c)
+
+
+def test_a_range_is_repaired_by_those_whose_segments_begin_elsewhere() -> None:
+    with raftline.testing.cluster(nodes=3, seed=34, settings=large_segments()) as c:
+        c.create_topic("t", partitions=1)
+        c.advance("2s")
+        for name in ("node-2", "node-3"):
+            host(c, name, "t").log.limit_segments(100_000)
+        fill_large(c)
+        lose_segment(c, "node-1")
+        is_mended(c)

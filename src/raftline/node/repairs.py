@@ -1,13 +1,15 @@
 """Repairs: damaged ranges of a log are refilled from other replicas.
 
-A range is asked for from one live replica after another; what comes must match the sums that are
-stored beside the log. It costs no vote.
+A range is asked for from one live replica after another, piece by piece: all of a segment may be
+lost, and the other's segments may begin elsewhere. What comes must match the sums that are stored
+beside the log. It costs no vote.
 
 Invariants
     Q1  One repair of a range at a time.
     Q2  A range that no replica can give costs this one its place, where the rest is a majority.
         Only tries with all others alive count: one that is down may have those bytes.
-    Q3  After a try that failed the range is looked at again, ever more rarely, whether or not
+    Q3  No piece is more than a frame can carry; the range is written when all of it is here.
+    Q4  After a try that failed the range is looked at again, ever more rarely, whether or not
         anybody reads it: the first call to a node that returned may find a dead link.
 """
 
@@ -21,6 +23,7 @@ from raftline.model.ids import ReplicaId, node_of
 from raftline.node.partition import PartitionHost
 from raftline.node.remote import VERB_RANGE, Answer, Reply
 from raftline.node.replica import Replica
+from raftline.storage.batches import end_of
 from raftline.storage.log_words import DamagedRange, Exported
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ TIMEOUT_MS = 5_000
 TRIES = 3
 AGAIN_MS = 1_000
 AGAIN_MS_MAX = 30_000
+PIECE_BYTES = 16 << 20
 
 Key = tuple[int, str, int]  # shard, name of the log, start
 
@@ -82,12 +86,35 @@ class Repairs:
         if not nodes:
             self._not_repaired(host, replica, key)
             return
+        pieces: list[bytes] = []
 
-        def answered(answer: Answer) -> None:
+        def ask(from_offset: int) -> None:
+            body = [_pack((replica.shard, from_offset, end, name))]
+            self._node.remote.call(
+                nodes[0],
+                VERB_RANGE,
+                body,
+                TIMEOUT_MS,
+                lambda answer: answered(from_offset, answer),
+                bulk=True,
+            )
+
+        def answered(from_offset: int, answer: Answer) -> None:
             if isinstance(answer, RaftlineError):
                 self._ask_range(host, name, start, end, nodes[1:])
-            else:
-                self._node.segments.run(log.repair_job(start, end, answer), repaired)
+                return
+            pieces.append(answer)
+            self._node.segments.run(
+                lambda: end_of(memoryview(answer), from_offset),
+                lambda reached, _: looked(from_offset, reached),
+            )
+
+        def looked(from_offset: int, reached: int | None) -> None:
+            if reached is not None and from_offset < reached < end:
+                ask(reached)
+            else:  # what is no batch, or does not end there, is refused with the rest
+                good = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                self._node.segments.run(log.repair_job(start, end, good), repaired)
 
         def repaired(left: object, error: BaseException | None) -> None:
             if error is not None or left:
@@ -103,15 +130,14 @@ class Repairs:
             self._forget(key)
             self._node.log("info", "log.repaired", partition=host.name, start=start, end=end)
 
-        body = [_pack((replica.shard, start, end, name))]
-        self._node.remote.call(nodes[0], VERB_RANGE, body, TIMEOUT_MS, answered, bulk=True)
+        ask(start)
 
     def _forget(self, key: Key) -> None:
         self._repairing.discard(key)
         self._failures.pop(key, None)
 
     def _not_repaired(self, host: PartitionHost, replica: Replica, key: Key) -> None:
-        """Try again later; a range nobody can give costs the replica its place. Q2, Q3."""
+        """Try again later; a range nobody can give costs the replica its place. Q2, Q4."""
         failed, refused = self._failures.get(key, (0, 0))
         refused += all(self._node.peers.is_live(node) for node in self._others(replica))
         self._failures[key] = (failed + 1, refused)
@@ -159,10 +185,10 @@ class Repairs:
         if not isinstance(host, PartitionHost) or log is None or log.log_end < end:
             reply(NotReady(f"shard {shard} does not reach {end} here"))
             return
-        job = log.export_job(start, 1 << 30, end)
+        job = log.export_job(start, PIECE_BYTES, end)  # Q3
 
         def exported(got: Exported | None, error: BaseException | None) -> None:
-            if got is not None and (got.start, got.end) == (start, end):
+            if got is not None and got.start == start < got.end:
                 reply(got.data)
             elif isinstance(error, DamagedRange):
                 reply(Damaged(f"{host.name}@{start}", str(error)))

@@ -85,6 +85,21 @@ def each_batch(view: memoryview, offset: int) -> Iterator[tuple[int, memoryview]
         at += size
 
 
+def end_of(view: memoryview, offset: int) -> int:
+    """Return the offset after the last of the batches in ``view``, the first at ``offset``.
+
+    Raises:
+        BadBatch: the bytes are not contiguous batches.
+    """
+    at, total = 0, len(view)
+    while at < total:
+        if at + BATCH_HEADER_BYTES > total:
+            raise BadBatch(f"offset {offset} has less than a head")
+        offset, size, _, _ = head_at(view, at, offset)
+        at += size
+    return offset
+
+
 def take_batches(
     view: memoryview, first: int, offset: int, end: int, bytes_max: int, far: tuple[int, int]
 ) -> tuple[int, int, int, int]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from raftline.model.limits import FRAME_BYTES_MAX
 from raftline.testing.world import SOCKET, Process, World
 from raftline.transport.rpcs import FRAME_RPCS
 
@@ -109,6 +110,7 @@ class SimLink:
         if self._closed or self.other is None:
             return False
         frame = b"".join(buffers)
+        assert 0 < len(frame) <= FRAME_BYTES_MAX, len(frame)
         if self._queued_bytes > LINK_QUEUE_BYTES_MAX[self.lane]:
             self._starved = True
             return False
