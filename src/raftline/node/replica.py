@@ -191,6 +191,7 @@ class Replica:
                 step_down_on_removal=True,
                 commit_rides=True,
                 heartbeats_ride=True,
+                own_vote_first=True,
             ),
             self.log,
         )

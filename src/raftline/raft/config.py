@@ -40,6 +40,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     step_down_on_removal: bool = False
     commit_rides: bool = False  # tell a new commit mark with the next append, or flush_commit()
     heartbeats_ride: bool = False  # an append since the last heartbeat stands for the next one
+    own_vote_first: bool = False  # lead a term only when term and vote are durable here as well
     logger: Say | None = None
 
     def problems(self) -> list[str]:

@@ -118,7 +118,9 @@ class Election(Membership):
         elif result is VoteResult.WON:
             if self.role is PRE_CANDIDATE:
                 self._campaign(pre_vote=False)
-            else:
+            elif self.id in self._votes or not self.config.own_vote_first:
+                # Without our own: a crash could make us forget the term, and lead it once more
+                # with other entries, by the votes that the others still have for us.
                 self._become_leader()
                 self._broadcast_append()
 

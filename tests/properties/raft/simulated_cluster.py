@@ -76,6 +76,7 @@ class SimulatedCluster:
             "message_bytes_max": rng.choice([1, 40, 1 << 63]),
             "committed_bytes_max": rng.choice([0, 30]),
             "step_down_on_removal": True,
+            "own_vote_first": True,
         }
         self.losses = rng.choice([0.0, 0.05, 0.2])
         self.storm = rng.choice([0.02, 0.08, 0.22])

@@ -25,6 +25,52 @@ def test_an_entry_of_an_older_term_is_not_committed_by_counting() -> None:
     assert raft.commit == 4
 
 
+def test_no_term_is_led_twice_by_one_that_forgot_it() -> None:
+    """The others' votes alone are a majority; its own is on no disk when it crashes."""
+    options = {"own_vote_first": True, "check_quorum": True, "pre_vote": True}
+    first, second, third = (replica(number, **options) for number in (1, 2, 3))  # type: ignore[arg-type]
+    others = {2: second, 3: third}
+
+    def ask(raft: Raft, kind: RpcKind, voters: tuple[int, ...]) -> None:
+        """Carry requests of one kind out, and their answers back; our own disk does nothing."""
+        for rpc in [rpc for rpc in raft.ready().rpcs if rpc.kind == kind and rpc.to in voters]:
+            others[rpc.to].step(rpc)
+            for answer in work(others[rpc.to]):
+                raft.step(answer)
+
+    first.campaign()
+    ask(first, K.PRE_VOTE, (2, 3))
+    ask(first, K.VOTE, (2, 3))
+    if first.role is Role.LEADER:
+        first.propose([b"one"])
+        ask(first, K.APP, (2,))  # the first entry of the term
+        ask(first, K.APP, (2,))
+    again = replica(1, **options)  # type: ignore[arg-type]  # nothing was durable
+    third.forget_leader()
+    again.campaign()
+    settle(again, third)
+    assert again.role is Role.LEADER
+    again.propose([b"another"])
+    settle(again, third)
+    again.tick()
+    settle(again, second, third)
+    logs = [[e.data for e in disk_of(r).entries(3, 5, 1 << 62)] for r in (again, second, third)]
+    assert logs == [[b"", b"another"]] * 3
+
+
+def test_one_that_waits_for_its_own_vote_leads_once_it_is_durable() -> None:
+    raft = replica(1, own_vote_first=True)
+    raft.campaign()
+    ready = raft.ready()
+    assert ready.append is not None
+    for voter in (2, 3):
+        raft.step(Rpc(K.VOTE_RESP, 1, voter, 1))
+    assert raft.role is Role.CANDIDATE
+    for response in ready.append.responses:
+        raft.step(response)
+    assert raft.role is Role.LEADER
+
+
 def test_propose_returns_where_the_entries_stand() -> None:
     raft = leader(replica(2), replica(3))
     assert raft.propose([b"a", b"b"]) == (1, 4)
