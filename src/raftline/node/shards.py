@@ -15,9 +15,14 @@ Invariants
         set aside stays: it says that the replica was meant to go.
     H6  A replica that the WAL knows and whose directory or checkpoint is gone took part and was
         not meant to go: H3. One that the WAL does not know never took part: it may begin anew.
+    H7  A replica that finds no room when it is made took part in nothing: it is made again until
+        there is.
 """
 
+import errno
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TypeVar
 
 import msgspec
 
@@ -43,12 +48,15 @@ from raftline.storage.log_words import ForeignLog, LogFault, LogIdentity, LogSet
 from raftline.storage.wal import Recovered, RecoveredShard, Wal
 from raftline.telemetry.log import LogEvent
 
+T = TypeVar("T")
+
 ROOT = "shards"
 NO_CHECKPOINT = "its checkpoint is missing"
 FIRST_INDEX = 1
 FIRST_TERM = 1
 SIDE_SEGMENT_BYTES = 16 << 20  # a side log lets go of its oldest part sooner
 OLD, GONE = ".old-", ".gone-"  # directories that are kept, or that wait to be removed
+MAKE_AGAIN_MS = 1_000  # between two tries to make a replica that finds no room
 SETTLE_MS = 50  # between two looks whether the WAL has forgotten a replica
 
 
@@ -327,9 +335,6 @@ class Shards:
         disk = self._disk
 
         def job() -> tuple[PartitionLog, Checkpoint]:
-            if disk.exists(directory):
-                _set_aside(disk, self._pool, directory, OLD)  # H4
-            disk.mkdir(directory)
             log = self._open_log(shard, checkpoint)
             # With the mark of the empty log: what is flushed before the next checkpoint is then
             # known to be ours and cut back, not set aside, by a start after a crash.
@@ -337,20 +342,48 @@ class Shards:
             write_checkpoint(disk, directory, first)
             return log, first
 
-        def opened(
-            result: tuple[PartitionLog, Checkpoint] | None, error: BaseException | None
-        ) -> None:
-            if self._opening.get(shard) != replica:
-                return  # overtaken by a newer wish
-            if result is None:
-                del self._opening[shard]
-                self.quarantine(shard, replica, f"could not be created: {error}")
-                return
+        def made(result: tuple[PartitionLog, Checkpoint]) -> None:
             log, first = result
             host = self.new_host(shard, name, self._identity(first), PartitionMachine(), log, {})
             then(self._start(shard, replica, host, _start(first, None)))
 
-        self._segments.run(job, opened)
+        self._make(shard, replica, job, made)
+
+    def _make(
+        self, shard: ShardId, replica: ReplicaId, job: Callable[[], T], made: Callable[[T], None]
+    ) -> None:
+        """Make a replica's directory in the lane; where there is no room, again later. H7."""
+        disk, pool, directory = self._disk, self._pool, shard_directory(shard)
+
+        def make() -> T:
+            if disk.exists(directory):
+                _set_aside(disk, pool, directory, OLD)  # H4
+            try:
+                disk.mkdir(directory)
+                return job()
+            except OSError:
+                pool.drop_under(directory)
+                with suppress(OSError):
+                    disk.remove_tree(directory)
+                raise
+
+        def again() -> None:
+            if self._opening.get(shard) == replica:
+                self._make(shard, replica, job, made)
+
+        def done(result: T | None, error: BaseException | None) -> None:
+            if self._opening.get(shard) != replica:
+                return  # overtaken by a newer wish
+            if result is not None:
+                made(result)
+            elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                self._log("warning", "replica.not_made", shard=shard, reason=str(error))
+                self._clock.call_later(MAKE_AGAIN_MS, again)
+            else:
+                del self._opening[shard]
+                self.quarantine(shard, replica, f"could not be created: {error}")
+
+        self._segments.run(make, done)
 
     @staticmethod
     def groups_host(shard: int) -> GroupsHost:
@@ -371,22 +404,13 @@ class Shards:
         disk = self._disk
 
         def job() -> Checkpoint:
-            if disk.exists(directory):
-                _set_aside(disk, self._pool, directory, OLD)  # H4
-            disk.mkdir(directory)
             write_checkpoint(disk, directory, first)
             return first
 
-        def opened(made: Checkpoint | None, error: BaseException | None) -> None:
-            if self._opening.get(shard) != replica:
-                return  # overtaken by a newer wish
-            if made is None:
-                del self._opening[shard]
-                self.quarantine(shard, replica, f"could not be created: {error}")
-                return
-            then(self._start(shard, replica, self.groups_host(shard), _start(made, None)))
+        def made(first: Checkpoint) -> None:
+            then(self._start(shard, replica, self.groups_host(shard), _start(first, None)))
 
-        self._segments.run(job, opened)
+        self._make(shard, replica, job, made)
 
     def _fresh(
         self, shard: int, replica: int, voters: tuple[int, ...], topic_uuid: str, partition: int

@@ -152,6 +152,22 @@ def test_where_nobody_else_has_it_a_directory_that_is_gone_is_told() -> None:
         assert sim.append(TOPIC, [b"anew"]).base_offset == 0
 
 
+def test_a_replica_that_found_no_room_is_made_when_there_is_some() -> None:
+    """H7: nobody else has it, so nobody would give this node another one."""
+    with cluster(nodes=1, seed=61) as sim:
+        sim.advance("1s")
+        disk = sim.host("node-1").disk
+        room, disk.capacity_bytes = disk.capacity_bytes, disk.used_bytes + 100
+        asked = {"name": TOPIC, "partitions": 1, "replication_factor": 1, "settings": {}}
+        node(sim, "node-1").command("topic.create", asked, 5_000, lambda _: None)
+        sim.advance("5s")
+        assert not node(sim, "node-1").shards.get(shard_of(sim, TOPIC))
+        disk.capacity_bytes = room
+        sim.advance("5s")
+        assert sim.append(TOPIC, [b"one"]).base_offset == 0
+        assert [name for name in disk.listdir("shards") if not name.isdigit()] == []
+
+
 @pytest.mark.parametrize("operations", range(1, 25))
 def test_the_power_may_fail_at_any_point_of_making_the_only_replica(operations: int) -> None:
     """H6: it never took part, so a start makes it anew."""
