@@ -360,10 +360,10 @@ class Node(NodeCalls):
             nonlocal left
             left -= 1
             if left == 0:
-                self.turn.when_idle(finish)
+                self.turn.finish(finish)
 
         if not waiting:
-            self.turn.when_idle(finish)
+            self.turn.finish(finish)
             return
         for replica in waiting:
             if replica.frozen:

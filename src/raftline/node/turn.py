@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 FRAME_BYTES_MAX = 4 << 20
 GATHER_MS = 0.4  # about what eight workers on two busy cores take to come back
 HURRIED = 16
+MARK_TRIES = 4  # at the end: somebody may still write
 LINGER_MS = 2.0  # a quick worker has settled by then what it was given
 
 Send = Callable[[int, list[bytes]], bool]
@@ -167,12 +168,18 @@ class Turn:
             if group is not None:
                 self._submit(group, [])
 
-    def when_idle(self, call: Callable[[], None]) -> None:
-        """Run ``call`` once nothing is with the sync lane (used to stop cleanly)."""
-        if self._writing is None:
+    def finish(self, call: Callable[[], None], tries: int = MARK_TRIES) -> None:
+        """Run ``call`` once nothing is with the sync lane and the WAL says that all is synced."""
+        if self._writing is not None:
+            self._idle.append(lambda: self.finish(call, tries))
+            return
+        group = (self._wal.take_group() or self._wal.mark_group()) if tries else None
+        if group is None or self._stopped:
             call()
-        else:
-            self._idle.append(call)
+            return
+        replies, self._replies, self._must_write = self._replies, [], False
+        self._submit(group, replies)
+        self.finish(call, tries - 1)
 
     def stop(self) -> None:
         """Do nothing from now on."""

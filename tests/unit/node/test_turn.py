@@ -341,3 +341,17 @@ def test_much_that_nobody_waits_for_goes_at_once() -> None:
     replica = alone(little)
     lingering(little, replica, 4096)
     assert len(little.lane.jobs) == 1
+
+
+def test_a_clean_stop_says_that_the_last_group_was_synced() -> None:
+    """Else damage of what was acknowledged last looks like a torn write, and is cut."""
+    little = LittleNode()
+    replica = little.open()
+    replica.step(append(2, 1, 1, b"one"))
+    little.clock.advance()
+    ended: list[bool] = []
+    little.turn.finish(lambda: ended.append(little.wal.mark_group() is None))
+    while little.lane.jobs:
+        assert ended == []
+        little.lane.run()
+    assert ended == [True]
