@@ -276,8 +276,12 @@ class Desk:
                 return
 
     def _is_confirmed(self) -> bool:
-        """Say whether a majority confirmed us lately; if not, ask it and come back. D2."""
-        if len(self._replica.conf.voters) == 1:
+        """Say whether a majority confirmed us lately; if not, ask it and come back. D2.
+
+        Nobody else can lead where there is one voter. Once, all the same: only then is everything
+        applied here that was committed before a restart.
+        """
+        if len(self._replica.conf.voters) == 1 and self._confirmed_mono > -NEVER:
             return True
         if self._clock.mono_ms() - self._confirmed_mono < self.settings.election_ms:
             return True

@@ -80,6 +80,27 @@ def test_nobody_is_told_that_there_is_nothing_before_somebody_could_look(sim: Si
     assert offsets(heard[0]) == [0, 1, 2]
 
 
+def test_a_single_node_hands_out_nothing_before_it_knows_what_was_acked() -> None:
+    """It leads at once after a restart; what it had committed is applied a moment later."""
+    with cluster(nodes=1, seed=5) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        fill(sim, 5)
+        (name,) = sim.nodes
+        assert settle(sim, receive(sim, count=3)) == []
+        sim.kill(name)
+        sim.start(name)
+        sim.run_until(lambda: _led_there(sim, name))
+        assert replica(sim, name, TOPIC).applied_term < replica(sim, name, TOPIC).raft.term
+        assert offsets(receive(sim, count=5, wait_ms=0)) == [3, 4]
+
+
+def _led_there(sim: SimCluster, name: str) -> bool:
+    shards = node(sim, name).shards
+    row = node(sim, name).catalog_machine.topics.get(TOPIC)
+    found = shards.get(row.shards[0]) if row is not None else None
+    return found is not None and found.is_leader
+
+
 def test_nothing_is_handed_out_twice_while_grants_are_on_their_way(sim: SimCluster) -> None:
     leader, followers = lead(sim, TOPIC)
     fill(sim, 10)
