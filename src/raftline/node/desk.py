@@ -472,11 +472,14 @@ class Desk:
         return bool(self._watchers or self._parked or self._calls)
 
     def _expire_held(self, now_ms: float) -> None:
-        """Answer commands that waited for a turn too long. D5."""
+        """Answer commands that waited for a turn too long; what they reserved is free. D1, D5."""
         overdue = [call for call in self._calls if call.deadline <= now_ms]
         if overdue:
             self._calls = [call for call in self._calls if call.deadline > now_ms]
             for call in overdue:
+                for command in call.commands:
+                    if isinstance(command, Grant | LeaseQuery) and command.spans:
+                        self._counter(command.group).release(command.spans)
                 call.answer(TimedOut(f"a command to {self._host.name}", call.timeout_ms))
 
     def _answer_overdue(self, counter: Counter, now_ms: float) -> None:

@@ -620,6 +620,23 @@ def test_what_a_turn_does_not_take_is_answered_when_its_time_is_up(sim: SimClust
     assert len(heard) == 4
 
 
+def test_a_redelivery_whose_grant_never_went_out_is_delivered_later(sim: SimCluster) -> None:
+    """The disk stands still for longer than a receive has: its Grant is not proposed at all."""
+    leader, _ = lead(sim, TOPIC)
+    fill(sim, 1)
+    assert settle(sim, receive(sim, via=leader), NACK, via=leader) == []
+    sim.host(leader).stall(2_000)
+    heard: list[Answer] = []
+    batch = seal_batch([(None, b"1", (), 0)])
+    node(sim, leader).append(TOPIC, 0, batch, check_batch(batch), 5_000, lambda _: None)
+    sim.advance("5ms")  # a write is on its way: what comes now waits for the next turn
+    ask(sim, heard.append, via=leader, count=1, timeout_ms=400)
+    sim.run_until(lambda: bool(heard))
+    assert isinstance(heard[0], RaftlineError)
+    sim.advance("3s")
+    assert attempts(receive(sim, via=leader, count=1)) == {0: 2}
+
+
 def test_settles_too_large_for_an_entry_are_refused(sim: SimCluster) -> None:
     fill(sim, 1)
     (row,) = settles(receive(sim))
