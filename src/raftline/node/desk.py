@@ -171,14 +171,17 @@ class Desk:
                     self._counters[command.group].leased(command.spans, outcome)
             elif isinstance(command, Reset | DropGroup) and command.group in self._counters:
                 self._counters[command.group].restart()
-        delivery = self._host.machine.delivery
-        for group in delivery.moved():
-            if group.freed and (counter := self._counters.get(group.name)) is not None:
-                counter.freed(group)
-        for name, start, end in delivery.take_returned():
+        self.tell_freed()
+        for name, start, end in self._host.machine.delivery.take_returned():
             counter = self._counters.get(name)
             if counter is not None:
                 counter.returned([start, end])
+
+    def tell_freed(self) -> None:
+        """The last entry, also one that trims, let go of keys: what is parked behind them goes."""
+        for group in self._host.machine.delivery.moved():
+            if group.freed and (counter := self._counters.get(group.name)) is not None:
+                counter.freed(group)
 
     def after_apply(self) -> None:
         """A run of entries was applied: serve who waits, look at the time."""

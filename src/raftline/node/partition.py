@@ -322,6 +322,8 @@ class PartitionHost:
             elif isinstance(event, Trimmed):
                 self.log.trim(event.log_start)
                 self._segments.trimmed(self)
+                if self.desk is not None:
+                    self.desk.tell_freed()
         if isinstance(proposal, CommandProposal):
             refusals = [event for event in events if isinstance(event, Refused)]
             proposal.answer(refusals[0].error() if refusals else Applied(entry.index, events))

@@ -531,6 +531,25 @@ def test_a_message_behind_many_of_a_parked_key_is_found_at_once(
     assert sim.now_ms - began < 1_000
 
 
+def test_a_message_parked_behind_one_that_is_trimmed_goes_at_once(sim: SimCluster) -> None:
+    """Its key is one of many that are held: a look at a few of them does not find it."""
+    leader, _ = lead(sim, TOPIC)
+    keys = [b"k%d" % n for n in range(30)]
+    sealed = seal_batch([(key, b"", [], 1000) for key in keys + keys])
+    info = check_batch(sealed)
+    answer_of(sim, lambda done: node(sim, leader).append(TOPIC, 0, sealed, info, 5000, done))
+    got = receive(sim, via=leader, ordered=True)
+    assert settle(sim, got, REJECT, via=leader) == []
+    sim.advance("3s")  # they are dead, and nothing holds retention
+    heard: list[Answer] = []
+    ask(sim, heard.append, via=leader, count=1, wait_ms=20_000)
+    sim.advance("3s")
+    assert heard == []
+    sim.trim(TOPIC, 0, 1)
+    sim.advance("1s")
+    assert [offsets(answer) for answer in heard] == [[30]]
+
+
 def test_a_lease_ends_though_leadership_was_to_be_handed_over_just_then(sim: SimCluster) -> None:
     """The one who was to lead does not answer: log time could not pass, and passes later."""
     leader, followers = lead(sim, TOPIC)

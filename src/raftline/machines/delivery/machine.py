@@ -97,14 +97,10 @@ class DeliveryMachine:
     ) -> list[Outcome]:
         """Let time pass, then apply the commands of one committed entry. D1."""
         assert 0 < term <= TERM_MAX, (term, index)
-        moved = self._agenda.moved
-        for group in moved.values():
-            group.returned.clear()
-            group.freed.clear()
-        moved.clear()
+        self._begin()
         self._advance(entry.at_ms)
         outcomes = [self._apply(term, c, log_start, next_offset) for c in entry.commands]
-        for group in moved.values():
+        for group in self._agenda.moved.values():
             self._agenda.note(group)
         return outcomes
 
@@ -130,6 +126,7 @@ class DeliveryMachine:
 
     def trim(self, log_start: int) -> None:
         """Messages below ``log_start`` are gone; so is what was known of them."""
+        self._begin()
         for name, group in self.groups.items():
             group.trim(log_start)
             if group.freed:
@@ -197,6 +194,14 @@ class DeliveryMachine:
                 if state_of(row) == DYING:
                     for offset in range(start, end):
                         assert (name, offset, generation_of(row)) in owed  # D3
+
+    def _begin(self) -> None:
+        """Forget what the entry before moved."""
+        moved = self._agenda.moved
+        for group in moved.values():
+            group.returned.clear()
+            group.freed.clear()
+        moved.clear()
 
     def _advance(self, at_ms: int) -> None:
         self.at_ms = max(self.at_ms, min(at_ms, TIME_MS_MAX))  # D2
