@@ -32,7 +32,7 @@ class ResetWish(msgspec.Struct, frozen=True):
     topic: str
     target: Target
     partitions: list[int] | None = None  # None: all
-    kind: str = "stream"
+    kind: str = "stream"  # "": work if it is no stream group, but a work group of this topic
     dry_run: bool = False
     is_new: bool = False  # a work group that is not there yet begins there
 
@@ -52,6 +52,12 @@ class GroupResets:
     def run(self, wish: ResetWish, timeout_ms: int, done: Tell) -> None:
         """Set where a group goes on. A group that is not there yet becomes a stream group."""
         places = self._chosen(wish.topic, wish.partitions)
+        if wish.kind:
+            self._run(wish, places, timeout_ms, done)
+        else:
+            self._find_kind(wish, places, timeout_ms, done)
+
+    def _run(self, wish: ResetWish, places: list[Place], timeout_ms: int, done: Tell) -> None:
         time_ms = wish.target.time_ms
 
         def bounded(answers: list[Any]) -> None:
@@ -67,6 +73,37 @@ class GroupResets:
         if time_ms >= 0:
             calls += [self._places.looking(place, time_ms, timeout_ms) for place in places]
         Fan(calls, bounded).start()
+
+    def _find_kind(self, wish: ResetWish, places: list[Place], timeout_ms: int, done: Tell) -> None:
+        """Find out what a group is of which nobody said it; then go on."""
+
+        def go_on(kind: str) -> None:
+            self._run(msgspec.structs.replace(wish, kind=kind), places, timeout_ms, done)
+
+        def shown(answers: list[Any]) -> None:
+            told = cast("list[Told]", answers)
+            fault = first_fault(told)
+            if any(not isinstance(answer, RaftlineError) for answer in told):
+                go_on("work")
+            elif fault is not None:
+                done(fault)
+            else:
+                go_on("stream")
+
+        def viewed(view: Answer | RaftlineError) -> None:
+            if isinstance(view, RaftlineError) and not isinstance(view, UnknownGroup):
+                done(view)
+            elif isinstance(view, GroupView) and wish.topic in {p.topic for p in view.partitions}:
+                go_on("stream")
+            else:
+                arguments: dict[str, object] = {"group": wish.group}
+                calls = [
+                    self._places.asking(place, "group.show", arguments, timeout_ms)
+                    for place in places
+                ]
+                Fan(calls, shown).start()
+
+        self._calls.group(ShowGroup(wish.group), timeout_ms, viewed)
 
     def _reset_stream(self, wish: ResetWish, plan: Plan, timeout_ms: int, done: Tell) -> None:
         def reset(answer: Answer | RaftlineError, before: dict[Place, int]) -> None:

@@ -145,6 +145,30 @@ def test_a_reset_is_part_of_the_story() -> None:
     serve_sim(scenario)
 
 
+def test_a_reset_without_a_kind_is_of_the_group_that_there_is() -> None:
+    """A work group was not reset: a stream group of its name was made instead, and said so."""
+
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        await web.publish("x")
+        (one,) = await web.receive()
+        await web.settle("ack", one)
+        body = {"topic": TOPIC, "to": "earliest"}
+        path = f"/v1/groups/{GROUP}/reset"
+        planned = await web.ok("POST", path, {**body, "dry_run": True})
+        told = await web.ok("POST", path, body)
+        assert (planned["kind"], told["kind"]) == ("work", "work")
+        assert len(await web.receive(wait="1s")) == 1
+        assert (await web.ok("GET", f"/v1/groups/{GROUP}"))["stream"] is None
+        other = await web.ok("POST", "/v1/groups/another/reset", body)
+        assert other["kind"] == "stream"  # as ever: one that is not there becomes one
+        await web.receive(group="another")
+        other = await web.ok("POST", "/v1/groups/another/reset", body)
+        assert other["kind"] == "stream"
+
+    serve_sim(scenario)
+
+
 def test_a_message_that_waited() -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create()

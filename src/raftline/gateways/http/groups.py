@@ -101,7 +101,7 @@ class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
     time: str | int | None = None
     partitions: list[Int] | None = None
     dry_run: bool = False
-    kind: str = "stream"
+    kind: str = ""  # stream or work; left out: what the group is
     create: bool = False  # a work group that is not there yet (a stream group always is made)
 
 
@@ -260,7 +260,7 @@ class GroupRoutes:
         """Set where a group goes on, or say where it would."""
         example = '{"topic": "orders", "to": "earliest", "dry_run": true}'
         body = decode(request.body, ResetBody, example)
-        if body.kind not in ("stream", "work"):
+        if body.kind not in ("", "stream", "work"):
             raise InvalidArgument(f"there is no kind {body.kind[:40]!r}", "stream or work")
         wish = ResetWish(
             request.params["group"],
