@@ -135,6 +135,11 @@ class Segments:
 
         self._lane.submit(lambda: log.write_flush(flush), written)
 
+    def found_room(self) -> None:
+        """The disk has room: with nothing left to write no write would find that out. S4."""
+        if not self._unflushed:
+            self.disk_full = False
+
     def _note_full(self, error: OSError) -> None:
         if not self.disk_full:
             self._log("error", "disk.full", reason=str(error))

@@ -313,6 +313,8 @@ class Upkeep:
             self._node.log("warning", "disk.unmeasured", reason=str(error))
             return
         floor = self._node.settings.log.free_bytes_min(self.total_bytes)
+        if self.free_bytes >= floor:
+            self._node.segments.found_room()
         full = self.free_bytes < floor or self._node.segments.disk_full
         if full != self.is_full:
             self.is_full = full

@@ -5,7 +5,7 @@ import pytest
 from raftline.model.errors import DiskFull
 from raftline.model.limits import GIB
 from raftline.testing import SimCluster, cluster
-from tests.unit.node.whole import lead, node, replica
+from tests.unit.node.whole import answer_of, lead, node, replica
 
 TOPIC = "orders"
 
@@ -103,6 +103,25 @@ def test_where_no_majority_has_room_appends_are_refused_and_the_rest_goes_on() -
             empty_disk(sim, name)
         sim.advance("5s")
         assert sim.append(TOPIC, [b"two"]).base_offset == 1
+
+
+def test_a_disk_is_not_full_any_more_when_what_filled_it_was_deleted() -> None:
+    """S4: the flush that found no room is never tried again, and nothing else is there to write."""
+    with cluster(nodes=1, seed=66) as sim:
+        only, disk = node(sim, "node-1"), sim.host("node-1").disk
+        sim.create_topic("large", partitions=1)
+        sim.append("large", [b"before"])
+        sim.advance("2s")
+        capacity_bytes = disk.capacity_bytes
+        disk.capacity_bytes = disk.used_bytes
+        sim.append("large", [bytes(5_000)])
+        sim.run_until(lambda: only.segments.disk_full, "5s")
+        answer_of(sim, lambda done: only.command("topic.delete", {"name": "large"}, 5_000, done))
+        sim.advance("1s")
+        disk.capacity_bytes = capacity_bytes
+        sim.advance("2s")
+        sim.create_topic("small", partitions=1)
+        sim.append("small", [b"after"])
 
 
 def test_a_node_that_cannot_measure_its_space_is_not_taken_for_full() -> None:
