@@ -100,17 +100,24 @@ class Admissions:
         timeout_ms: int,
         done: Callable[[dict[str, object] | RaftlineError], None],
     ) -> None:
-        """Call a waiting node at ``address`` into the cluster; answer once it is a member."""
+        """Call a waiting node at ``address`` into the cluster; answer once it is a member.
+
+        It may tell others another address of its own than the one it was called at.
+        """
+        peers = self._node.peers
         deadline = self._node.clock.mono_ms() + timeout_ms
-        self._node.peers.know(address)
+        peers.know(address)
 
         def look() -> None:
+            peer = peers.at(address)
+            greeted = "" if peer is None or peer.control is None else peer.control.peer.directory
             for row in self._node.catalog_machine.members():
-                if row.peer == address:
+                if address == row.peer or greeted == row.directory:
                     done({"node": int(row.id), "name": row.name})
                     return
             if self._node.clock.mono_ms() >= deadline:
-                self._node.peers.drop(address)
+                if peer is not None and not peer.node:
+                    peers.drop(address)
                 done(
                     NotReady(
                         f"no node at {address} joined; start one there with "

@@ -141,6 +141,10 @@ class Peers:
             if link is not None:
                 link.close()
 
+    def at(self, address: str) -> Peer | None:
+        """Return the peer at this address."""
+        return self._by_address.get(address)
+
     def get(self, node: int) -> Peer | None:
         """Return the peer with this number."""
         return self._by_node.get(node)

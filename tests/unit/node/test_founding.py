@@ -171,3 +171,23 @@ def test_a_node_that_cannot_write_who_it_is_ends_and_is_admitted_again(monkeypat
         sim.start(name)
         sim.wait_ready([name])
         assert node(sim, name).identity.cluster == node(sim, "node-1").identity.cluster
+
+
+@pytest.mark.parametrize("is_member", [True, False])
+def test_a_node_may_be_called_at_another_address_than_it_tells(*, is_member: bool) -> None:
+    """Who calls it hears that it is there, and hears from it afterwards as before."""
+    with cluster(nodes=2, seed=80) as sim:
+        if is_member:
+            called = sim.host("node-2")
+        else:
+            called = sim._add_host(3, peers={}, join="10.0.0.99:7000")
+            sim.start(called.name)
+        sim.advance("1s")
+        sim.net._ports["node-by-name:7000"] = sim.net._ports[called.address]
+        asked = sim.command("cluster.add", via="node-1", address="node-by-name:7000")
+        assert asked["name"] == called.name
+        number = node(sim, called.name).id
+        assert asked["node"] == number
+        sim.advance("15s")
+        assert node(sim, "node-1").peers.is_live(number)
+        assert node(sim, called.name).peers.is_live(1)
