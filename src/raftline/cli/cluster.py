@@ -83,21 +83,20 @@ def replace(
 def move(
     context: typer.Context,
     partition: Partition,
-    source: Annotated[str, typer.Option("--from", help="node that gives its replica up")],
     target: Annotated[str, typer.Option("--to", help="node that gets it")],
+    source: Annotated[
+        str, typer.Option("--from", help="node that gives its replica up; none: one replica more")
+    ] = "",
 ) -> None:
-    """Move one replica from node to node while writes go on."""
+    """Move one replica from node to node while writes go on; without --from, add one."""
     session: Session = context.obj
     topic, number = _coordinates(partition)
-    _administer(
-        context,
-        "move",
-        f"moving {partition} from {source} to {target}",
-        topic=topic,
-        partition=number,
-        from_node=_number(session, source),
-        to_node=_number(session, target),
-    )
+    arguments: dict[str, object] = {"topic": topic, "partition": number}
+    text = f"{target} gets a replica of {partition}"
+    if source:
+        arguments["from_node"] = _number(session, source)
+        text = f"moving {partition} from {source} to {target}"
+    _administer(context, "move", text, **arguments, to_node=_number(session, target))
 
 
 @commands.command()

@@ -104,9 +104,9 @@ class Calls(Protocol):
         Names: topic.create {name, partitions, replication_factor, settings} · topic.delete {name}
         · topic.set {name, settings, unset} · topic.grow {name, partitions in all} · topic.trim
         {name, partition, offset} · cluster.add {name, address} · cluster.remove {node, force} ·
-        cluster.replace {node, by} · cluster.move {topic, partition, from_node, to_node} ·
-        cluster.transfer {topic, partition, to_node} · cluster.recover {accept_loss} ·
-        producer.new {}.
+        cluster.replace {node, by} · cluster.move {topic, partition, from_node (none: one replica
+        more), to_node} · cluster.transfer {topic, partition, to_node} · cluster.recover
+        {accept_loss} · producer.new {}.
         """
         ...
 

@@ -18,6 +18,7 @@ from raftline.machines.catalog.commands import (
     CreateTopic,
     DeleteTopic,
     DropNode,
+    ForceReplicas,
     LeaveNode,
     MoveReplica,
     PlaceCoordination,
@@ -33,11 +34,21 @@ from raftline.machines.catalog.events import (
 from raftline.machines.partition.commands import Noop
 from raftline.model.errors import (
     InvalidArgument,
+    NodeExists,
     NotReady,
+    OverLimit,
     RaftlineError,
     TimedOut,
 )
-from raftline.model.ids import CATALOG_SHARD, NodeId, ReplicaId, ShardId, node_of
+from raftline.model.ids import (
+    CATALOG_SHARD,
+    INCARNATION_BITS,
+    NodeId,
+    ReplicaId,
+    ShardId,
+    node_of,
+)
+from raftline.model.limits import REPLICATION_FACTOR_MAX
 from raftline.model.settings import check_settings
 from raftline.node.catalog import CatalogHost
 from raftline.node.command_proposal import Applied, CommandProposal
@@ -291,6 +302,8 @@ class Admin:
             case "cluster.replace":
                 old = self._node_number(host, arguments, "node")
                 return ReplaceNode(old, self._node_number(host, arguments, "by"), at_ms)
+            case "cluster.move" if not arguments.get("from_node"):
+                return self._one_more(host, arguments, at_ms)
             case "cluster.move":
                 return MoveReplica(
                     self._shard_number(host, arguments),
@@ -327,6 +340,28 @@ class Admin:
         settings = check_settings(_mapping(arguments, "settings"))
         settings = {**new_topic_settings(defaults), **settings}
         return CreateTopic(name, _text(arguments, "uuid"), partitions, factor, settings, at_ms)
+
+    def _one_more(self, host: CatalogHost, arguments: Arguments, at_ms: int) -> ForceReplicas:
+        """Give a partition one replica more: those it has, and a new one.
+
+        They are listed as applied here. A replica that a command in between took away would come
+        back under its old number: nothing may be between what is applied here and this command.
+        """
+        shard = host.machine.shards[self._shard_number(host, arguments)]
+        to = self._node_number(host, arguments, "to_node")
+        count = len(shard.replicas)
+        if not shard.topic:
+            raise InvalidArgument(f"{shard.place} has as many replicas as it needs", "use --from")
+        if to in shard.nodes():
+            raise NodeExists(to, f"{shard.place} has a replica there")
+        if count >= REPLICATION_FACTOR_MAX:
+            raise OverLimit(f"replicas of {shard.place}", count + 1, REPLICATION_FACTOR_MAX)
+        replica = host.replica
+        assert replica is not None
+        if replica.applied_index < replica.raft.last_index:
+            raise NotReady("the catalog is just being changed")
+        new = ReplicaId(to << INCARNATION_BITS)
+        return ForceReplicas(shard.id, (*shard.replicas, new), at_ms)
 
     def _lead_shard(
         self, replica: Replica, name: str, arguments: Arguments, timeout_ms: int, reply: Reply

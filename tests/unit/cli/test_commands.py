@@ -247,7 +247,10 @@ def test_cluster_status_and_names_of_nodes(raftline) -> None:
         moved = raftline(
             "cluster", "move", "orders/1", "--from", "node-1", "--to", "2", "--server", server.url
         )
+        raftline("cluster", "move", "orders/1", "--to", "2", "--server", server.url)
         lost = raftline("cluster", "remove", "node-9", "--server", server.url)
+    more = {"topic": "orders", "partition": 1, "to_node": 2}
+    assert ("POST", "/v1/cluster/move", more) in server.asked
     assert "catalog led by node-2" in shown.out
     assert "without leader: orders/1" in shown.out
     assert moved.code == 0

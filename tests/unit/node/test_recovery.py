@@ -2,9 +2,11 @@
 
 import pytest
 
+from raftline.model.errors import NodeExists, NotReady
+from raftline.model.ids import CATALOG_SHARD
 from raftline.storage.checkpoint import load_checkpoint
 from raftline.testing import SimCluster, cluster
-from tests.unit.node.whole import answer_of, lead, node, replica, stall_segments
+from tests.unit.node.whole import answer_of, lead, node, replica, shard_of, stall_segments
 
 TOPIC = "orders"
 
@@ -111,3 +113,51 @@ def test_any_survivor_recovers_what_it_has_no_replica_of(via: str) -> None:
         for topic in topics:
             sim.append(topic, [b"after"], via=via)
             assert [m.value for m in sim.read_all(topic, via=via)] == [b"0", b"after"]
+
+
+def test_a_partition_gets_its_replicas_back() -> None:
+    """Nothing does that unasked, and a move only swaps one for another."""
+    with cluster(nodes=3, seed=108) as sim:
+        name = survivor(sim)
+        sim.command("cluster.recover", via=name, accept_loss=True, timeout="20s")
+        assert len(replica(sim, name, TOPIC).conf.voters) == 1
+        fresh = [sim.add_node(), sim.add_node()]
+        sim.wait_ready([name, *fresh], within="20s")
+        for other in fresh:
+            sim.command("cluster.move", via=other, topic=TOPIC, partition=0, to_node=other)
+        sim.run_until(lambda: len(replica(sim, name, TOPIC).conf.voters) == 3, "20s")
+        with pytest.raises(NodeExists):
+            sim.command("cluster.move", topic=TOPIC, partition=0, to_node=name)
+        sim.advance("1s")
+        assert sim.verify().identical
+        sim.kill(name)
+        sim.advance("3s")
+        assert len(sim.read_all(TOPIC)) == 3
+
+
+def test_one_more_replica_brings_none_back_that_is_just_taken_away() -> None:
+    """The command lists the replicas there are: it waits until nothing is on its way."""
+    with cluster(nodes=4, seed=109) as sim:
+        sim.create_topic(TOPIC, partitions=1, replication_factor=1)
+        sim.append(TOPIC, [b"one"])
+        sim.advance("1s")
+        source, _ = lead(sim, TOPIC)
+        free = [name for name in sim.nodes if name != source]
+        leading = next(
+            node(sim, name) for name in sim.nodes if node(sim, name).led(CATALOG_SHARD).name
+        )
+        catalog = leading.shards.get(CATALOG_SHARD)
+        assert catalog is not None
+        where = {"topic": TOPIC, "partition": 0}
+        heard: list[object] = []
+        move = {**where, "from_node": source, "to_node": free[0]}
+        leading.admin._lead(catalog, "cluster.move", move, 1_000, heard.append)
+        leading.admin._lead(
+            catalog, "cluster.move", {**where, "to_node": free[1]}, 1_000, heard.append
+        )
+        assert [type(answer) for answer in heard] == [NotReady]
+        sim.command("cluster.move", **where, to_node=free[1])
+        row = leading.catalog_machine.shards[shard_of(sim, TOPIC)]
+        assert {sim.name_of(number) for number in row.nodes()} == set(free[:2])
+        sim.run_until(lambda: len(replica(sim, lead(sim, TOPIC)[0], TOPIC).conf.voters) == 2, "20s")
+        assert sim.read_all(TOPIC)

@@ -40,12 +40,12 @@ class Replace(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Move(msgspec.Struct, forbid_unknown_fields=True):
-    """Move a replica."""
+    """Move a replica; without ``from_node`` the partition gets one more."""
 
     topic: str
     partition: Int
-    from_node: Node
     to_node: Node
+    from_node: Node | None = None
 
 
 class Transfer(msgspec.Struct, forbid_unknown_fields=True):
