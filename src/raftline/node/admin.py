@@ -31,6 +31,7 @@ from raftline.machines.catalog.events import (
     ReplicaReplaced,
     TopicCreated,
 )
+from raftline.machines.catalog.state import LEAVING
 from raftline.machines.partition.commands import Noop
 from raftline.model.errors import (
     InvalidArgument,
@@ -295,8 +296,7 @@ class Admin:
                     _text(arguments, "name"), _number(arguments, "partitions"), at_ms
                 )
             case "cluster.remove":
-                force = bool(arguments.get("force", False))
-                return LeaveNode(self._node_number(host, arguments, "node"), force, at_ms)
+                return self._remove_node(host, arguments, at_ms)
             case "cluster.drained":
                 return DropNode(self._node_number(host, arguments, "node"), at_ms)
             case "cluster.replace":
@@ -340,6 +340,18 @@ class Admin:
         settings = check_settings(_mapping(arguments, "settings"))
         settings = {**new_topic_settings(defaults), **settings}
         return CreateTopic(name, _text(arguments, "uuid"), partitions, factor, settings, at_ms)
+
+    def _remove_node(
+        self, host: CatalogHost, arguments: Arguments, at_ms: int
+    ) -> LeaveNode | DropNode:
+        """Let a node leave. One that is dead never says that it has left: a person does."""
+        number = self._node_number(host, arguments, "node")
+        force = bool(arguments.get("force", False))
+        row = host.machine.nodes[number]
+        is_live = number == self._node.id or self._node.peers.is_live(number)
+        if force and row.state == LEAVING and not is_live:
+            return DropNode(number, at_ms)
+        return LeaveNode(number, force, at_ms)
 
     def _one_more(self, host: CatalogHost, arguments: Arguments, at_ms: int) -> ForceReplicas:
         """Give a partition one replica more: those it has, and a new one.

@@ -260,3 +260,34 @@ def test_a_node_that_comes_back_under_another_number_keeps_its_links() -> None:
 def removed(sim: SimCluster, number: int) -> bool:
     rows = node(sim, "node-1").catalog_machine.nodes
     return number not in rows or rows[number].state == "removed"
+
+
+def test_a_dead_node_is_forgotten_when_it_is_removed_again_by_force() -> None:
+    """It never says itself that it has left; its name was taken for ever."""
+    with cluster(nodes=4, seed=96) as sim:
+        orders(sim)
+        sim.kill("node-3")
+        sim.advance("3s")
+        sim.command("cluster.remove", node="node-3", force=True)
+        sim.advance("30s")
+        assert "node-3" in [row.name for row in sim.status().nodes]
+        sim.command("cluster.remove", node="node-3", force=False)  # nothing new
+        sim.command("cluster.remove", node="node-3", force=True)
+        sim.run_until(lambda: "node-3" not in [row.name for row in sim.status().nodes])
+        sim.wipe("node-3")
+        sim.start("node-3")
+        sim.wait_ready(["node-3"], within="20s")
+        assert sim.number_of("node-3") == 5
+        assert {row.name: row.state for row in sim.status().nodes}["node-3"] == "live"
+
+
+def test_a_live_node_that_leaves_is_not_forgotten_by_force() -> None:
+    """B4."""
+    with cluster(nodes=4, seed=97) as sim:
+        orders(sim)
+        number = sim.number_of("node-3")
+        sim.command("cluster.remove", node="node-3")
+        leaving = node(sim, "node-1").catalog_machine
+        sim.command("cluster.remove", node=number, force=True, via="node-1")
+        assert leaving.nodes[number].state == "leaving"
+        sim.run_until(lambda: leaving.nodes[number].state == "removed", "30s")
