@@ -426,7 +426,8 @@ class Admin:
 
     @staticmethod
     def _shard_number(host: CatalogHost, arguments: Arguments) -> ShardId:
-        if arguments.get("topic") in (None, "", "catalog"):
+        named = arguments.get("topic")
+        if not named or (named == "catalog" and named not in host.machine.topics):
             return CATALOG_SHARD
         topic, partition = _text(arguments, "topic"), _number(arguments, "partition")
         return host.machine.shard_of(topic, partition).id

@@ -85,3 +85,20 @@ def test_a_leader_that_nobody_hears_does_not_say_that_a_topic_exists() -> None:
             sim, lambda done: leading.command("topic.create", dict(again), 5_000, done)
         )
         assert isinstance(said, TopicExists)
+
+
+def test_a_topic_named_catalog_is_moved_and_not_the_catalog() -> None:
+    with cluster(nodes=4, seed=35) as sim:
+        sim.create_topic("catalog", partitions=1)
+        sim.advance("1s")
+        machine = node(sim, "node-1").catalog_machine
+        shard = machine.topics["catalog"].shards[0]
+        nodes = machine.shards[shard].nodes()
+        free = next(number for number in range(1, 5) if number not in nodes)
+        seats = machine.shards[CATALOG_SHARD]
+        sim.command(
+            "cluster.move", topic="catalog", partition=0, from_node=nodes[0], to_node=free,
+            via="node-1",
+        )  # fmt: skip
+        assert free in machine.shards[shard].nodes()
+        assert machine.shards[CATALOG_SHARD] == seats
