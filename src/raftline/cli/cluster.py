@@ -125,7 +125,10 @@ def recover(
     ] = False,
 ) -> None:
     """Go on after the majority of a shard's replicas is gone for good."""
-    _administer(context, "recover", "recovered", accept_loss=accept_loss)
+    session: Session = context.obj
+    reply = session.client.administer("recover", accept_loss=accept_loss)
+    lost = [f"{name}: lost, no live node has it" for name in reply.get("lost", ())]
+    session.answer(reply, "\n".join(["recovered", *reply.get("forced", ()), *lost]))
 
 
 @commands.command()

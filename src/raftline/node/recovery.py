@@ -152,6 +152,7 @@ class _Run:
         self._deadline = node.clock.mono_ms() + timeout_ms
         self._done = done
         self._forced: list[str] = []
+        self._failed: list[str] = []
         self._lost: list[str] = []
         self._sound: set[str] = set()
 
@@ -200,11 +201,21 @@ class _Run:
                 self._sound.add(name)
                 then()
                 return
-            self._forced.append(f"{name}: goes on from node {best.node} at entry {best.last}")
+
+            def forced(answer: Answer) -> None:
+                if isinstance(answer, InvalidArgument):
+                    self._sound.add(name)  # it has a leader by now
+                elif isinstance(answer, RaftlineError):
+                    self._failed.append(f"{name}: {answer.message}")
+                else:
+                    text = f"{name}: goes on from node {best.node} at entry {best.last}"
+                    self._forced.append(text)
+                then()
+
             if best.node == node.id:
-                node.recovery.force(shard, lambda _: then())
+                node.recovery.force(shard, forced)
             else:
-                node.remote.call(best.node, VERB_FORCE, [_pack(shard)], STEP_MS, lambda _: then())
+                node.remote.call(best.node, VERB_FORCE, [_pack(shard)], STEP_MS, forced)
 
         for host in hosts:
             if host == node.id:
@@ -247,12 +258,19 @@ class _Run:
             ours = node.shards.get(row.id)
             if ours is not None and node.recovery.has_majority(ours):
                 continue
+            if self._late():
+                self._done(NotReady(f"time was up before {row.place}; ask again"))
+                return
             live = [node.id, *(p.node for p in node.peers if p.node and not p.silent)]
             # By way of the loop: a thousand lost ones in a row are no depth to recurse to.
             then = lambda: node.clock.call_soon(self._partitions)  # noqa: E731
             self._force(row.id, row.place, live, then)
             return
+        if self._failed:
+            self._done(NotReady(f"not recovered yet, ask again: {'; '.join(self._failed[:5])}"))
+            return
         self._done({"forced": list(self._forced), "lost": list(self._lost)})
 
     def _seen(self) -> set[str]:
-        return {text.split(":")[0] for text in self._forced} | {*self._lost, *self._sound}
+        told = {text.split(":")[0] for text in (*self._forced, *self._failed)}
+        return told | {*self._lost, *self._sound}

@@ -263,6 +263,15 @@ def test_cluster_status_and_names_of_nodes(raftline) -> None:
     assert "node-9" in lost.err
 
 
+def test_recover_says_what_is_lost(raftline) -> None:
+    reply = {"forced": ["orders/0: goes on from node 2 at entry 7"], "lost": ["orders/1"]}
+    with ScriptedServer(lambda *_: (200, reply)) as server:
+        ran = raftline("cluster", "recover", "--accept-loss", "--server", server.url)
+    assert ran.code == 0
+    assert reply["forced"][0] in ran.out
+    assert "orders/1: lost" in ran.out
+
+
 @pytest.mark.parametrize(("identical", "code"), [(True, 0), (False, 9)])
 def test_verify_fails_where_replicas_differ(raftline, identical, code) -> None:
     replica = {

@@ -72,6 +72,15 @@ def test_a_failed_forcing_leaves_the_replica_as_it_was() -> None:
         assert not ours.frozen
 
 
+def test_who_recovers_hears_what_could_not_be_forced() -> None:
+    with cluster(nodes=3, seed=103) as sim:
+        name = survivor(sim)
+        ours = replica(sim, name, TOPIC)
+        sim.host(name).disk.fail_writes(f"shards/{ours.shard}")
+        with pytest.raises(NotReady, match=f"{TOPIC}/0"):
+            sim.command("cluster.recover", via=name, timeout="20s", accept_loss=True)
+
+
 def test_the_whole_cluster_goes_on_from_what_is_left() -> None:
     with cluster(nodes=3, seed=104) as sim:
         name = survivor(sim)
