@@ -40,10 +40,12 @@ class StatusPages:
         """Return nodes, shards, leaders and health."""
         node = self._node
         shards = node.catalog_machine.shards
+        nodes = node.catalog_machine.nodes
+        is_whole = all(it == node.id or node.peers.is_live(it) for it in nodes)
         leaderless = [
             row.place
             for row in shards.values()
-            if row.id != CATALOG_SHARD and not node.router.leader_of(row.id)
+            if row.id != CATALOG_SHARD and not self._leader_of(row.id, is_whole=is_whole)
         ]
         quarantined = [
             f"{shards[shard].place if shard in shards else f'shard {shard}'}: {reason}"  # type: ignore[index]
@@ -55,7 +57,7 @@ class StatusPages:
             name=node.identity.name,
             ready=node.is_ready,
             reason=node.reason,
-            catalog_leader=node.router.leader_of(CATALOG_SHARD),
+            catalog_leader=self._leader_of(CATALOG_SHARD, is_whole=is_whole),
             catalog_version=node.catalog_machine.version,
             nodes=self._nodes(),
             shards=len(node.shards),
@@ -78,6 +80,17 @@ class StatusPages:
         node = self._node
         leader = node.router.known_leader(CATALOG_SHARD)
         return NodesView(node.identity.cluster, node.id, leader, self._nodes())
+
+    def _leader_of(self, shard: int, *, is_whole: bool) -> int:
+        """Return who leads a shard, as our replica says; a guess only where we have none.
+
+        Who led it when it went quiet leads by its own account still: without a majority nobody.
+        """
+        node = self._node
+        replica = node.shards.get(shard)
+        if replica is None:
+            return node.router.leader_of(shard)
+        return replica.leader_node if is_whole or node.recovery.has_majority(replica) else 0
 
     def _nodes(self) -> tuple[NodeRow, ...]:
         node = self._node
