@@ -4,6 +4,7 @@ import pytest
 
 from raftline.model.errors import NodeExists, NotReady
 from raftline.model.ids import CATALOG_SHARD
+from raftline.node.replica import Replica
 from raftline.storage.checkpoint import load_checkpoint
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, lead, node, replica, shard_of, stall_segments
@@ -152,11 +153,9 @@ def test_one_more_replica_brings_none_back_that_is_just_taken_away() -> None:
         sim.advance("1s")
         source, _ = lead(sim, TOPIC)
         free = [name for name in sim.nodes if name != source]
-        leading = next(
-            node(sim, name) for name in sim.nodes if node(sim, name).led(CATALOG_SHARD).name
-        )
-        catalog = leading.shards.get(CATALOG_SHARD)
-        assert catalog is not None
+        led = {name: node(sim, name).led(CATALOG_SHARD) for name in sim.nodes}
+        name, catalog = next((n, found) for n, found in led.items() if isinstance(found, Replica))
+        leading = node(sim, name)
         where = {"topic": TOPIC, "partition": 0}
         heard: list[object] = []
         move = {**where, "from_node": source, "to_node": free[0]}
