@@ -34,8 +34,9 @@ from raftline.gateways.kafka.errors import (
 from raftline.gateways.kafka.leaders import leader_tag, node_tag
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.gateways.kafka.server import Raw
+from raftline.model.batch import PLACE, split_batches
 from raftline.model.errors import NotLeader, RaftlineError
-from raftline.model.limits import WAIT_MS_MAX
+from raftline.model.limits import BATCH_HEADER_BYTES, WAIT_MS_MAX
 from raftline.node.ports import Clock, Timer
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ _ROW_9 = struct.Struct(">iiqqi")  # partition, epoch, offset, log start, bytes
 _ROW_12 = struct.Struct(">iiqiqi")  # partition, epoch, offset, fetched epoch, log start, bytes
 _OUT = struct.Struct(">ihqq")  # partition, error, commit end, last stable offset
 _I64 = struct.Struct(">q")
+_PLACE_DELTA = struct.Struct(">q15xi")  # of a batch: base offset, last offset delta
 
 
 class Part:
@@ -73,6 +75,7 @@ class Part:
         "error",
         "leader",
         "led",
+        "limit",
         "log_start",
         "offset",
         "partition",
@@ -87,6 +90,7 @@ class Part:
         self.offset = offset
         self.bytes_max = max(1, bytes_max)
         self.led: LedPartition | None = None
+        self.limit = 0  # bytes that it may have in the reply; 0: no room is left
         self.error = NONE
         self.leader = UNKNOWN
         self.commit_end = UNKNOWN
@@ -161,6 +165,7 @@ class FetchExchange(Exchange):
         led = part.led
         assert led is not None
         part.log_start, part.commit_end = led.log_start, led.commit_end
+        part.limit = 0
         if part.offset < part.log_start:
             part.error = OFFSET_OUT_OF_RANGE
         elif part.offset > part.commit_end:
@@ -168,7 +173,7 @@ class FetchExchange(Exchange):
             led.confirm(self.guarded(partial(self._confirmed, part)))
         elif part.offset < part.commit_end and room:
             self._looking += 1
-            bytes_max = min(part.bytes_max, room)
+            bytes_max = part.limit = min(part.bytes_max, room)
             looking = self._looking
             led.read(part.offset, bytes_max, self.guarded(partial(self._got, part)))
             return bytes_max if self._looking == looking else part.size
@@ -203,11 +208,27 @@ class FetchExchange(Exchange):
             total += part.size
             failed = failed or part.error != NONE
         left_ms = self._deadline_ms - self._api.clock.mono_ms()
-        if total >= self._min_bytes or failed or left_ms <= 0 or not self._wait(left_ms):
+        is_enough = total >= self._min_bytes or failed or left_ms <= 0 or self._is_full()
+        if is_enough or not self._wait(left_ms):
             self._end()
         elif self._grew:
             self._grew = False
             self.grown()
+
+    def _is_full(self) -> bool:
+        """Say whether waiting would bring no more: what is cut off at its limit counts as that.
+
+        Batches go out whole, so a partition that is full has a little less than its limit.
+        """
+        total = 0
+        for part in self.parts:
+            if part.led is None or part.offset >= part.commit_end:
+                continue
+            if not part.limit:
+                return True
+            is_cut = part.size and _end_of(part.buffers) < part.commit_end
+            total += max(part.size, part.limit) if is_cut else part.size
+        return total >= self._min_bytes
 
     def _wait(self, left_ms: float) -> bool:
         if self._timer is not None:
@@ -423,6 +444,17 @@ class FetchApi:
             at = skip_tags(frame, at)
             exchange.topics.append((name, len(exchange.parts)))
             _check_count(exchange)
+
+
+def _end_of(buffers: "list[Buffer]") -> int:
+    """Return the offset behind the last batch that was read."""
+    if len(buffers) > 1:  # from memory: the place in the log is apart
+        head = bytes(buffers[-2]) + bytes(buffers[-1][: BATCH_HEADER_BYTES - PLACE.size])
+    else:
+        batches = b"".join(buffers)
+        head = batches[split_batches(batches)[-1][0] :]
+    base, last_delta = _PLACE_DELTA.unpack_from(head)
+    return base + last_delta + 1
 
 
 def _check_count(exchange: FetchExchange) -> None:

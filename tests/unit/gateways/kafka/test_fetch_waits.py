@@ -1,7 +1,8 @@
-"""A Fetch that waits while its client goes: it ends, and so does the connection."""
+"""A Fetch that waits: for what there can be, and no longer than its client is there."""
 
 import asyncio
 import struct
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from raftline.gateways.kafka.dispatch import Table
 from raftline.gateways.kafka.fetch import FetchApi
 from raftline.gateways.kafka.schema import FETCH
 from raftline.gateways.kafka.server import KafkaServer, Raw
+from raftline.model.records import seal_batch
 from raftline.node.clock import LoopClock
+from raftline.storage.log_tail import LogTail
 from raftline.telemetry.counters import GatewayCounts
 from tests.unit.gateways.kafka.test_connection import until
 from tests.unit.transport.free_port import bind_free
@@ -36,10 +39,11 @@ class Still:
         self.watching.remove(growth)
 
 
-def fetch(wait_ms: int) -> bytes:
-    """Return a request for the end of orders/0, in version 4."""
-    body = struct.pack(">hhih", FETCH.key, 4, 7, 0) + struct.pack(">iiiib", -1, wait_ms, 1, 1, 0)
-    body += struct.pack(">ih6si", 1, 6, b"orders", 1) + struct.pack(">iqi", 0, 0, 1 << 20)
+def fetch(wait_ms: int, least: int = 1, most: int = 1 << 20, offset: int = 0) -> bytes:
+    """Return a request for orders/0 (the end of it), in version 4."""
+    body = struct.pack(">hhih", FETCH.key, 4, 7, 0)
+    body += struct.pack(">iiiib", -1, wait_ms, least, 1 << 20, 0)
+    body += struct.pack(">ih6si", 1, 6, b"orders", 1) + struct.pack(">iqi", 0, offset, most)
     return struct.pack(">i", len(body)) + body
 
 
@@ -65,10 +69,16 @@ def test_who_goes_while_a_fetch_waits_is_let_go(how: str, half: bool) -> None:
         assert not still.watching
         writer.close()
 
+    serve(still, scenario)
+
+
+def serve(calls: Any, scenario: Callable[[KafkaServer, tuple[str, int]], Awaitable[None]]) -> None:
+    """Run a scenario with a server that knows Fetch."""
+
     async def main() -> None:
         loop = asyncio.get_running_loop()
         table, raw = Table(), dict[int, Raw]()
-        FetchApi(LoopClock(loop), still, 1 << 20).add_to(table, raw)  # type: ignore[arg-type]
+        FetchApi(LoopClock(loop), calls, 1 << 20).add_to(table, raw)
         server = KafkaServer(
             loop, table, raw, lambda *_, **__: None, GatewayCounts(),
             connections_max=3, frame_bytes_max=1 << 20, inflight_bytes_max=1 << 20,
@@ -83,3 +93,41 @@ def test_who_goes_while_a_fetch_waits_is_let_go(how: str, half: bool) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
+
+
+class Filled(Still):
+    """A partition with ten batches of about a hundred bytes, in memory or joined as from a file."""
+
+    def __init__(self, *, is_cold: bool) -> None:
+        super().__init__()
+        self._is_cold = is_cold
+        self._tail = LogTail(0)
+        self.batch = seal_batch([(None, bytes(30), (), 1_700_000_000_000)])
+        self.commit_end = self._tail.append(0, 1, 0, [(self.batch, 1, 0)] * 10)
+
+    def read(self, offset: int, bytes_max: int, done: Callable[[list[Any]], None]) -> None:
+        found = self._tail.read(offset, bytes_max, self.commit_end)
+        assert found is not None
+        done([b"".join(found)] if self._is_cold else found)
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+@pytest.mark.parametrize(("offset", "waits"), [(0, False), (7, False), (8, True)])
+def test_a_reply_that_is_as_full_as_it_gets_is_not_waited_for(
+    is_cold: bool, offset: int, waits: bool
+) -> None:
+    filled = Filled(is_cold=is_cold)
+    size = len(filled.batch)
+    most = 2 * size + 7  # no whole number of batches
+
+    async def scenario(_server: KafkaServer, address: tuple[str, int]) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(fetch(60_000, most, most, offset))
+        if waits:
+            await until(lambda: bool(filled.watching))
+        else:
+            (length,) = struct.unpack(">i", await asyncio.wait_for(reader.readexactly(4), 2))
+            assert (await reader.readexactly(length)).endswith(filled.batch[16:])
+        writer.close()
+
+    serve(filled, scenario)
