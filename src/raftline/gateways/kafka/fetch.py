@@ -187,8 +187,8 @@ class FetchExchange(Exchange):
             part.error = partition_code(error)
         elif part.offset > led.commit_end:
             part.error = OFFSET_OUT_OF_RANGE
-        part.log_start, part.commit_end = led.log_start, led.commit_end
-        self._looked()
+            part.log_start, part.commit_end = led.log_start, led.commit_end
+        self._looked()  # else it has grown, at least to where it is read from
 
     def _got(self, part: Part, got: "list[Buffer] | RaftlineError") -> None:
         if isinstance(got, RaftlineError):
@@ -208,12 +208,17 @@ class FetchExchange(Exchange):
             total += part.size
             failed = failed or part.error != NONE
         left_ms = self._deadline_ms - self._api.clock.mono_ms()
-        is_enough = total >= self._min_bytes or failed or left_ms <= 0 or self._is_full()
-        if is_enough or not self._wait(left_ms):
-            self._end()
-        elif self._grew:
-            self._grew = False
+        is_enough = total >= self._min_bytes or failed or left_ms <= 0
+        if not is_enough and self._has_grown():
             self.grown()
+        elif is_enough or self._is_full() or not self._wait(left_ms):
+            self._end()
+
+    def _has_grown(self) -> bool:
+        """Say whether there is more than when we looked; until we watch, nobody tells us."""
+        return self._grew or any(
+            part.led is not None and part.led.commit_end > part.commit_end for part in self.parts
+        )
 
     def _is_full(self) -> bool:
         """Say whether waiting would bring no more: what is cut off at its limit counts as that.

@@ -131,3 +131,53 @@ def test_a_reply_that_is_as_full_as_it_gets_is_not_waited_for(
         writer.close()
 
     serve(filled, scenario)
+
+
+@pytest.mark.parametrize(("offset", "waits"), [(9, False), (10, True)])
+def test_what_a_new_leader_learns_of_when_it_confirms_is_read_at_once(
+    offset: int, waits: bool
+) -> None:
+    filled = Filled(is_cold=False)
+    filled.commit_end = 8
+
+    def confirm(done: Callable[[None], None]) -> None:
+        filled.commit_end = 10
+        done(None)
+
+    filled.confirm = confirm  # type: ignore[attr-defined]
+
+    async def scenario(_server: KafkaServer, address: tuple[str, int]) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(fetch(60_000, offset=offset))
+        if waits:
+            await until(lambda: bool(filled.watching))
+        else:
+            (length,) = struct.unpack(">i", await asyncio.wait_for(reader.readexactly(4), 2))
+            assert (await reader.readexactly(length)).endswith(filled.batch[16:])
+        writer.close()
+
+    serve(filled, scenario)
+
+
+def test_what_comes_while_a_file_is_read_is_not_slept_through() -> None:
+    filled = Filled(is_cold=True)
+    filled.commit_end = 8
+    read = filled.read
+
+    def slow(offset: int, bytes_max: int, done: Callable[[list[Any]], None]) -> None:
+        def found(batches: list[Any]) -> None:
+            filled.commit_end = 10
+            done(batches)
+
+        read(offset, bytes_max, found)
+
+    filled.read = slow  # type: ignore[method-assign]
+
+    async def scenario(_server: KafkaServer, address: tuple[str, int]) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(fetch(60_000, 4 * len(filled.batch), offset=6))
+        (length,) = struct.unpack(">i", await asyncio.wait_for(reader.readexactly(4), 2))
+        assert length > 4 * len(filled.batch)
+        writer.close()
+
+    serve(filled, scenario)
