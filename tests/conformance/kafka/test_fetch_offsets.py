@@ -127,6 +127,10 @@ def test_metadata_in_every_version(three: Rig, make_topic: MakeTopic) -> None:
                     assert version < 7 or part["leader_epoch"] > 0
             by_id = {"topics": [{"topic_id": row["topic_id"], "name": None}]}
             assert wire.ask(schema.METADATA, 12, by_id)["topics"][0]["name"] == topic
+            no_id = {"topics": [{"topic_id": bytes(15) + b"x", "name": None}]}
+            for version, said in ((10, ""), (11, ""), (12, None), (13, None)):
+                (row,) = wire.ask(schema.METADATA, version, no_id)["topics"]
+                assert (row["error_code"], row["name"]) == (100, said)
             everything = wire.ask(schema.METADATA, 12, {"topics": None})["topics"]
             assert topic in [one["name"] for one in everything]
             none = {"topics": [{"name": "nobody"}], "allow_auto_topic_creation": False}

@@ -44,6 +44,7 @@ CREATE_WAIT_MS = 3_000
 LEADER_WAIT_MS = 400
 LOOK_AGAIN_MS = 10
 WAITED_MAX = 100  # topics that are looked at again and again
+NULL_NAMES_FROM = 12  # the first version whose reply may leave the name of a topic out
 NO_LEADER = -1
 NO_EPOCH = -1
 NODE_TIMEOUT_MS = 5_000
@@ -86,6 +87,8 @@ class MetadataApi:
         missing: list[str] = []
         if self._auto_create and request["allow_auto_topic_creation"]:
             missing = [name for name in names if self._is_new(name)]
+        if version < NULL_NAMES_FROM:  # ids are there, but a name is not left out
+            asked = [{**row, "name": row["name"] or ""} for row in asked]
         told = partial(self._told, request, asked)
         if missing:
             self._create(missing, context, lambda refused: reply(told(refused)))
@@ -178,7 +181,7 @@ class MetadataApi:
         name = self._name(asked)
         if name is None and asked["topic_id"] != ZERO_UUID:
             code = UNKNOWN_TOPIC_ID if self._calls.is_sure else LEADER_NOT_AVAILABLE
-            return {"error_code": code, "name": None, "topic_id": asked["topic_id"]}
+            return {"error_code": code, "name": asked["name"], "topic_id": asked["topic_id"]}
         found = self._calls.find_topic(name) if name else None
         if found is None:
             code = refused.get(name or "") or missing_code(self._calls.unknown(name or ""))
