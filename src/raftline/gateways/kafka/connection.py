@@ -3,7 +3,8 @@
 State and the invariants I1-I5 are those of stream_connection.py; here they are
 
     N1  (I1) Replies leave in the order of their requests; Produce with acks=0 has none.
-    N2  (I2) Requests in work are bounded, and who does not read is not read from.
+    N2  (I2) Requests in work, and replies that wait for their turn, are bounded, and who does not
+        read is not read from.
     N3  After bytes that cannot be trusted nothing more is read, and the connection is closed: the
         protocol has no way to say more (I3).
     N4  An exchange is answered once; an answer after the client left is dropped (I4).
@@ -98,6 +99,7 @@ class Exchange:
             out.append(0)
         encoder(api.response, version, flexible=version >= api.flexible_from)(out, fields)
         REPLY.pack_into(out, 0, len(out) - 4, self.correlation)
+        self.weigh(len(out))  # it may have to wait for the ones before it
         self.finish(bytes(out))
 
     def finish(self, reply: "list[Buffer] | bytes") -> None:
@@ -121,7 +123,7 @@ class Exchange:
         return done
 
     def weigh(self, reply_bytes: int) -> None:
-        """Count a reply that may become this long against the connection's bound. N2."""
+        """Count a reply that is, or may become, this long against the connection's bound. N2."""
         self.cost += reply_bytes
         self._connection.inflight_bytes += reply_bytes
 

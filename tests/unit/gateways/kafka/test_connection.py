@@ -239,6 +239,38 @@ def test_who_is_idle_for_long_is_hung_up_on() -> None:
     run(scenario)
 
 
+def test_replies_that_wait_for_their_turn_are_bounded() -> None:
+    held: list[Reply] = []
+    served: list[int] = []
+
+    def hold(_request: Any, _version: int, _context: Context, reply: Reply) -> None:
+        held.append(reply)
+
+    def tell(_request: Any, version: int, _context: Context, reply: Reply) -> None:
+        served.append(version)
+        reply({"groups": [{"group": "g" * 10_000, "protocol_type": ""}]})
+
+    async def scenario(server: KafkaServer, address: tuple[str, int]) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        beat = struct.pack(">hhihhih", HEARTBEAT.key, 0, 0, 0, 0, 0, 0)
+        asked = [struct.pack(">hhih", LIST_GROUPS.key, 0, n, 0) for n in range(1, 101)]
+        for body in (beat, *asked):
+            writer.write(struct.pack(">i", len(body)) + body)
+        await until(lambda: bool(served))
+        await asyncio.sleep(0.1)
+        assert 10_000 * len(served) <= 2 * server.inflight_bytes_max
+        held[0]({})
+        for number in range(101):
+            (length,) = struct.unpack(">i", await reader.readexactly(4))
+            assert struct.unpack_from(">i", await reader.readexactly(length)) == (number,)
+        assert len(served) == 100
+        (connection,) = server._connections
+        assert connection.inflight_bytes == 0
+        writer.close()
+
+    assert not run(scenario, calls={HEARTBEAT: hold, LIST_GROUPS: tell})
+
+
 def test_who_does_not_read_is_not_read_and_then_dropped() -> None:
     async def scenario(server: KafkaServer, address: tuple[str, int]) -> None:
         reader, writer = await asyncio.open_connection(*address, limit=1)
