@@ -131,10 +131,11 @@ class Exchange:
 class KafkaConnection(StreamConnection[Exchange, "KafkaServer"]):
     """Reads frames, hands them to their handlers, writes replies."""
 
-    __slots__ = ("client_host", "known")
+    __slots__ = ("_unsent", "client_host", "known")
 
     def __init__(self, server: "KafkaServer") -> None:
         super().__init__(server, deque())
+        self._unsent = 0  # bytes that the client had not read at the last look
         self.client_host = ""
         self.known: object | None = None  # what Produce knows of the latest request
 
@@ -203,6 +204,10 @@ class KafkaConnection(StreamConnection[Exchange, "KafkaServer"]):
             return
         server = self.server
         if self._stuck:
+            unsent = transport.get_write_buffer_size()
+            if unsent < self._unsent:  # it reads, if slowly: a long reply may take minutes
+                self.active_tick = tick
+            self._unsent = unsent
             if tick - self.active_tick > server.request_ticks_max:
                 transport.abort()
         elif self.partial_tick >= 0 and not self._paused:

@@ -294,6 +294,29 @@ def test_who_does_not_read_is_not_read_and_then_dropped() -> None:
     run(scenario)
 
 
+def test_who_reads_slowly_is_not_dropped() -> None:
+    size = 12 << 20
+
+    def tell(_request: Any, _version: int, _context: Context, reply: Reply) -> None:
+        names = [{"group": "g" * 30_000, "protocol_type": ""}] * (size // 30_000)
+        reply({"groups": names})
+
+    async def scenario(server: KafkaServer, address: tuple[str, int]) -> None:
+        reader, writer = await asyncio.open_connection(*address, limit=1 << 16)
+        writer.write(struct.pack(">ihhih", 10, LIST_GROUPS.key, 0, 1, 0))
+        await until(lambda: any(one._stuck for one in server._connections))
+        (length,) = struct.unpack(">i", await reader.readexactly(4))
+        left = length
+        while left:  # half of the time that one has who reads nothing
+            left -= len(await reader.readexactly(min(left, 2 << 20)))
+            await asyncio.sleep(0.02)
+            tick(server, server.request_ticks_max // 2)
+        assert server.counts.connections == 1
+        writer.close()
+
+    assert not run(scenario, calls={LIST_GROUPS: tell})
+
+
 def test_a_lent_buffer_has_one_borrower_and_is_left_alone() -> None:
     lent: list[tuple[bytearray, bytes]] = []
     served: list[int] = []
