@@ -61,6 +61,17 @@ def test_offsets_by_time_in_every_version(one: Rig, wire: Wire, make_topic: Make
             assert found == (0, offset, timestamp), (version, asked)
 
 
+@pytest.mark.parametrize("first", [FIRST_MS * 1_000_000, (1 << 63) - 3])
+def test_the_newest_of_very_late_messages_is_found(
+    one: Rig, wire: Wire, make_topic: MakeTopic, first: int
+) -> None:
+    topic = make_topic(one)
+    for late in (0, 2, 1):
+        wire.produce(9, topic, seal_batch([(None, b"x", (), first + late)]))
+    row = list_offset(wire, topic, NEWEST)
+    assert (row["error_code"], row["offset"], row["timestamp"]) == (0, 1, first + 2)
+
+
 def test_an_empty_partition_has_ends_and_no_times(
     one: Rig, wire: Wire, make_topic: MakeTopic
 ) -> None:

@@ -24,7 +24,7 @@ from raftline.node.ports import Clock
 from raftline.storage.files import Buffer
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-TIMESTAMP_MS_MAX = 1 << 53
+TIMESTAMP_MS_MAX = 1 << 63  # some producers write nanoseconds
 UNKNOWN = -1
 
 Fields = dict[str, Any]
