@@ -5,6 +5,8 @@ from raftline.gateways.ports import Calls
 
 Place = tuple[str, int]  # topic, partition
 
+FIRST_MS = -(1 << 62)  # before every message, also those without a time (-1)
+
 
 class Places:
     """The partitions this node's catalog knows, and questions to them."""
@@ -29,4 +31,5 @@ class Places:
     def looking(self, place: Place, time_ms: int, timeout_ms: int) -> Call:
         """Return the call that looks a time up; 0: where what is kept begins, and its end."""
         topic, partition = place
-        return lambda take: self._calls.look_up_time(topic, partition, time_ms, timeout_ms, take)
+        since_ms = time_ms or FIRST_MS
+        return lambda take: self._calls.look_up_time(topic, partition, since_ms, timeout_ms, take)

@@ -4,6 +4,7 @@ import pytest
 
 from raftline.chaos.rig import Rig
 from raftline.gateways.kafka import schema_groups as schema
+from raftline.model.records import seal_batch
 from tests.conformance.kafka.conftest import MakeTopic, kafka_of
 from tests.conformance.kafka.members import fill, group_name
 from tests.conformance.kafka.wire import Wire
@@ -161,6 +162,20 @@ def test_a_commit_may_name_an_end_of_the_log(three: Rig, make_topic: MakeTopic) 
         rows[0]["offset"] = -3
         committed = wire.ask(schema.OFFSET_COMMIT, 5, simple)
         assert [row["error_code"] for row in committed["topics"][0]["partitions"]] == [42, 0]
+
+
+def test_the_start_of_the_log_is_before_messages_without_a_time(
+    one: Rig, make_topic: MakeTopic
+) -> None:
+    topic, group = make_topic(one), group_name()
+    with Wire(coordinator(one, group)) as wire:
+        for time_ms in (-1, -1, 5):
+            wire.produce(9, topic, seal_batch([(None, b"x", (), time_ms)]))
+        rows = [{"partition": 0, "offset": -2, "metadata": None}]
+        simple = {"group": group, "topics": [{"name": topic, "partitions": rows}]}
+        wire.ask(schema.OFFSET_COMMIT, 5, simple)
+        answer = wire.ask(schema.OFFSET_FETCH, 7, {"group": group, "topics": None})
+        assert [row["offset"] for row in answer["topics"][0]["partitions"]] == [0]
 
 
 def test_cursors_are_dropped_unless_members_read_them(one: Rig, make_topic: MakeTopic) -> None:
