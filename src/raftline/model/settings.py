@@ -40,6 +40,8 @@ _SIZES = {
     "tib": 1024 * limits.GIB,
 }
 _AMOUNT = re.compile(r"(?P<number>-?[0-9]{1,18})(?P<unit>[A-Za-z]*)", re.ASCII)
+_DURATION_PART = re.compile(r"([0-9]{1,18})(ms|s|m|h|d|w)", re.ASCII)
+_LONG_DURATION = re.compile(r"(?:[0-9]{1,18}(?:ms|s|m|h|d|w)){2,6}", re.ASCII)
 _YEARS_MS = 100 * 366 * _DAY_MS
 
 
@@ -149,8 +151,16 @@ def effective(settings: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Read ``30s``, ``5m``, ``7d``, ``1500`` (ms)."""
-    return _amount(text, _DURATIONS, "a duration such as 500ms, 30s, 5m, 12h, 7d")
+    """Read ``30s``, ``1h30m``, ``7d``, ``1500`` (ms): durations of a call.
+
+    Those among a topic's settings have one unit: they are read when an entry is applied, and all
+    nodes must take or refuse them alike, whatever their build.
+    """
+    wanted = text.strip().lower()
+    if _LONG_DURATION.fullmatch(wanted):
+        parts = _DURATION_PART.findall(wanted)
+        return sum(int(number) * _DURATIONS[unit] for number, unit in parts)
+    return _amount(text, _DURATIONS, "a duration such as 500ms, 30s, 1h30m, 7d")
 
 
 def parse_size_bytes(text: str) -> int:
@@ -197,7 +207,7 @@ def _number(name: str, value: object) -> int:
         return value
     if isinstance(value, str):
         if name.endswith(("_ms", "_ms_max")):
-            return parse_duration_ms(value)
+            return _amount(value, _DURATIONS, "a duration such as 500ms, 30s, 5m, 12h, 7d")
         if "_bytes" in name:
             return parse_size_bytes(value)
         return _amount(value, {}, "a whole number")

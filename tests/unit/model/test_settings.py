@@ -76,6 +76,22 @@ def test_amounts():
             parse_duration_ms(bad)
 
 
+def test_durations_of_calls_may_have_several_units():
+    texts = ("1h30m", " 1H30M ", "1d12h", "1m500ms")
+    assert [parse_duration_ms(text) for text in texts] == [
+        5_400_000, 5_400_000, 129_600_000, 60_500,
+    ]  # fmt: skip
+    for bad in ("1h30", "1h-30m", "-1h30m", "1h 30x", "1h\u0663m", "1s" * 7):
+        with pytest.raises(InvalidArgument, match="is not a duration such as"):
+            parse_duration_ms(bad)
+
+
+def test_durations_in_settings_have_one_unit_on_every_build():
+    assert check_settings({"lease_ms": "90m"}) == {"lease_ms": 5_400_000}
+    with pytest.raises(InvalidArgument, match="'1h30m' is not a duration"):
+        check_settings({"lease_ms": "1h30m"})
+
+
 def test_names():
     for good in ("a", "orders.dlq", "A-b_c.9", "x" * 249):
         check_topic_name(good)
