@@ -29,7 +29,13 @@ from raftline.client.net import LoopClock, Way, new_network
 from raftline.client.reads import Page, page_of, read_ask
 from raftline.client.servers import server_list
 from raftline.client.wishes import wish_of
-from raftline.model.errors import OverLimit, RaftlineError, TimedOut, UnknownMessage
+from raftline.model.errors import (
+    OverLimit,
+    RaftlineError,
+    TimedOut,
+    Unavailable,
+    UnknownMessage,
+)
 from raftline.model.limits import READ_BYTES_DEFAULT
 
 T = TypeVar("T")
@@ -84,7 +90,8 @@ class AsyncLine:
         self._rows: deque[Row] = deque()
         self._said: list[Settle] = []
         self._is_awake = False
-        self._is_closed = False
+        self._is_closed = False  # nothing new is begun
+        self._is_over = False  # nothing goes out any more
         self._put_bytes = 0
         self._room = asyncio.Event()
         self.topics = AsyncTopics(self.run)
@@ -103,6 +110,12 @@ class AsyncLine:
             self._engine.sends.on_done = self._room.set
             self._engine.start()
         return self._engine
+
+    def open_engine(self) -> Engine:
+        """Return the core, for something new. Raises Unavailable after ``close``."""
+        if self._is_closed:
+            raise Unavailable("the client is closed", "connect again")
+        return self.engine
 
     def __await__(self) -> Generator[Any, None, "AsyncLine"]:
         return self.__aenter__().__await__()
@@ -138,7 +151,7 @@ class AsyncLine:
     ) -> AsyncSending:
         """Send a message; see ``Line.send``. Waits while the buffer is full. Raises OverLimit."""
         timeout_ms = self._timeout_ms if timeout is None else duration_ms(timeout)
-        engine = self.engine
+        engine = self.open_engine()
         sending = AsyncSending(line=self)
         row = full_row(
             sending,
@@ -278,6 +291,8 @@ class AsyncLine:
 
     async def settle(self, settle: Settle, *, wait: bool) -> None:
         """Pass on what a worker says of a message. Raises RaftlineError where it waits."""
+        if self._is_over:  # while it is being closed, workers still say what became of messages
+            raise Unavailable("the client is closed", "connect again")
         settles = self.engine.settles
         if not wait:
             self._said.append(settle)
@@ -351,8 +366,9 @@ class AsyncLine:
 
     async def _reply(self, ask: Ask) -> Reply:
         limit_s = (self._timeout_ms + ask.wait_ms) / 1000 + GRACE_S
+        engine = self.open_engine()
         answer = await self._until(
-            lambda done: self.engine.call(ask, self._timeout_ms, done),
+            lambda done: engine.call(ask, self._timeout_ms, done),
             limit_s,
             f"{ask.method} {ask.path}",
         )
@@ -380,10 +396,11 @@ class AsyncLine:
 
     async def close(self, timeout: Duration | None = None) -> None:  # noqa: ASYNC109
         """Send what is buffered, give back what is leased and not worked on, hang up."""
-        if self._is_closed or self._engine is None:
+        engine = self._engine
+        if self._is_closed or engine is None:
+            self._is_closed = self._is_over = True
             return
         self._is_closed = True
-        engine = self._engine
         try:
             with contextlib.suppress(TimedOut):  # acks and sends are to go out all the same
                 await self._until(
@@ -393,7 +410,8 @@ class AsyncLine:
         except TimedOut:
             pass  # sends know by themselves what became of them
         finally:
-            self._engine.close()
+            self._is_over = True
+            engine.close()
             assert self._wires is not None
             self._wires.close()
 

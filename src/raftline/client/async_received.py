@@ -95,7 +95,7 @@ class AsyncReceiving:
     async def __anext__(self) -> AsyncMessage:
         receiver = self._receiver
         if receiver is None:
-            receiver = self._receiver = self._line.engine.receiver(self._wish)
+            receiver = self._receiver = self._line.open_engine().receiver(self._wish)
             receiver.on_change = self._event.set
             receiver.start()
         elif receiver.wants_more:
