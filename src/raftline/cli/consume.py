@@ -118,9 +118,12 @@ def consume(
     )
     starts = ends or {
         number: _start(client, topic, number, from_offset, window.from_ms, new_only=is_new_only)
+        if from_offset is None or partition is not None
+        else _within(client, topic, number, from_offset)
         for number in numbers
     }
     messages = _follow(client, topic, starts) if follow else drain(client, topic, starts)
+    messages = (message for message in messages if message.offset >= (from_offset or 0))
     _print_all(session, window, messages, count)
     return 0
 
@@ -189,6 +192,12 @@ def _start(
         return offset
     found, commit_end = client.look_up_time(topic, partition, from_ms or 0)
     return commit_end if new_only or found < 0 else found
+
+
+def _within(client: Client, topic: str, partition: int, offset: int) -> int:
+    """Return the place nearest to ``offset`` in one of several logs: some may end before it."""
+    first, commit_end = client.look_up_time(topic, partition, 0)
+    return commit_end if first < 0 else min(max(offset, first), commit_end)
 
 
 def _follow(client: Client, topic: str, starts: dict[int, int]) -> Iterator[Message]:

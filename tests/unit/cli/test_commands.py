@@ -43,6 +43,8 @@ def log(method: str, path: str, query: dict[str, list[str]], body: Any) -> Answe
         return 200, {"offset": first, "timestamp": 0, "commit_end": 3}
     if path.endswith("/messages") and method == "GET":
         offset, partition = int(query["offset"][0]), int(path.split("/")[5])
+        if offset > 3:
+            return refusal(416, "offset_out_of_range", f"{offset} is outside the log")
         value = {"value_base64": "/w=="} if partition else {"value": "text"}
         rows = [
             {
@@ -226,6 +228,11 @@ def test_consume_reads_every_partition_in_order(raftline) -> None:
     assert consumed(raftline, "--from-beginning=true") == every
     assert consumed(raftline, "--partition", "1", "--from-offset", "2") == [(1, 2)]
     assert consumed(raftline, "-n", "4") == every[:4]
+
+
+def test_one_offset_for_several_partitions_may_be_behind_the_end_of_some(raftline) -> None:
+    assert consumed(raftline, "--from-offset", "2") == [(0, 2), (1, 2)]
+    assert consumed(raftline, "--from-offset", "9") == []
 
 
 def test_a_window_of_time_is_exact_though_clocks_were_not(raftline) -> None:
