@@ -109,10 +109,17 @@ def _introduce(session: Session, cluster: LocalCluster) -> None:
         sys.stdout.write(json.encode(cluster.nodes).decode() + "\n")
         sys.stdout.flush()
         return
-    rows = table(">id", "node", ">pid", "http", "grpc", "peer", "log")
+    rows = table(">id", "node", ">pid", "http", "grpc", "kafka", "peer", "log")
     for node in cluster.nodes:
         rows.add_row(
-            str(node.id), node.name, str(node.pid), node.http, node.grpc, node.peer, node.log
+            str(node.id),
+            node.name,
+            str(node.pid),
+            node.http,
+            node.grpc,
+            node.kafka,
+            node.peer,
+            node.log,
         )
     console().print(rows)
     server = cluster.nodes[0].http
