@@ -219,6 +219,33 @@ def test_lists_and_counts() -> None:
     serve_sim(scenario)
 
 
+def test_a_page_of_one_status_is_full_while_there_are_more() -> None:
+    """The limit was of tasks looked at: with fifty old ones done, no pending one was shown."""
+
+    async def scenario(web: SimWeb) -> None:
+        ids = [(await enqueue(web))["id"] for _ in range(8)]
+        ids += [(await enqueue(web, delay="1h"))["id"] for _ in range(3)]
+        for _ in range(4):
+            await settle(web, "ack", await lease(web))
+        page = await web.ok("GET", "/tasks?status=pending&limit=3")
+        assert [task["id"] for task in page["tasks"]] == ids[4:7]
+        for limit in range(1, 9):
+            found: list[str] = []
+            after = ""
+            for _ in range(12):
+                page = await web.ok("GET", f"/tasks?status=pending&limit={limit}{after}")
+                assert len(page["tasks"]) <= limit
+                found += [task["id"] for task in page["tasks"]]
+                if page["next"] is None:
+                    break
+                after = f"&after={page['next']}"
+            assert found == ids[4:], limit
+        assert len((await web.ok("GET", "/tasks?status=done&limit=4"))["tasks"]) == 4
+        assert (await web.ok("GET", "/tasks?status=dead")) == {"tasks": [], "next": None}
+
+    serve_sim(scenario)
+
+
 def test_long_poll() -> None:
     async def scenario(web: SimWeb) -> None:
         await enqueue(web, delay="5s")

@@ -49,6 +49,12 @@ class Task(msgspec.Struct, kw_only=True):
     last_error: str | None
 
 
+def may_be(state: State, status: str) -> bool:
+    """Say whether a task in this state may have the status; "" is any. The task itself knows."""
+    found = _FROM_STATE.get(state["state"], PENDING)
+    return status in ("", found) or (status == DEAD and found == PENDING)
+
+
 def task_of(message: Message, state: State, default_retries: int, name: str = "") -> Task:
     """Return the task in ``message``; ``state`` is what it is to the workers."""
     headers = dict(message.headers)
