@@ -169,4 +169,9 @@ def duration_ms(value: Duration) -> int:
         return parse_duration_ms(value)
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1000)
-    return round(value * 1000)
+    try:
+        return round(value * 1000)
+    except (TypeError, ValueError, OverflowError):  # not a number; or none that has an end
+        raise InvalidArgument(
+            f"{value!r} is not a duration"[:100], "write 30s, or a number of seconds"
+        ) from None

@@ -149,3 +149,9 @@ def test_a_header_that_no_batch_can_hold_is_refused_at_once(name) -> None:
     """It ended in the thread that seals batches, and with it all messages of its batch."""
     with pytest.raises(InvalidArgument):
         row(headers=[(name, b"1")])
+
+
+@pytest.mark.parametrize("delay", [float("nan"), float("inf"), b"5s", [5]], ids=repr)
+def test_what_is_no_duration_is_refused_as_such(delay) -> None:
+    with pytest.raises(InvalidArgument, match="is not a duration"):
+        row(delay=delay)
