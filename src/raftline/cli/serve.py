@@ -37,6 +37,8 @@ VALUE_FLAGS = {
     "grpc.listener_addr": "listen.grpc",
     "http.listener_addr": "listen.http",
 }
+_PEER = ": the peer address of a node that is there"
+_WANTS: dict[str, str] = {"join": _PEER, "raft.join": _PEER}
 SWITCHES = {"bootstrap": "node.bootstrap", "insecure": "node.insecure"}
 HELP = """\
 Usage: raftline serve [FLAGS]
@@ -134,8 +136,8 @@ def parse(words: list[str]) -> Asked:
             _switch(asked, name, value if equals else "true")
         elif name in ("config", "set") or name in VALUE_FLAGS:
             if not equals:
-                if not rest:
-                    raise Misused(f"--{name} needs a value")
+                if not rest or rest[0].startswith("--"):
+                    raise Misused(f"--{name} needs a value{_WANTS.get(name, '')}")
                 value = rest.pop(0)
             _take(asked, name, value)
         else:

@@ -100,3 +100,11 @@ def test_no_time(text) -> None:
 
 def test_times_are_shown_in_utc() -> None:
     assert show_time(1_769_860_800_123) == "2026-01-31T12:00:00.123Z"
+
+
+def test_a_flag_without_its_value_does_not_take_the_next_flag_for_it() -> None:
+    """queue's --raft.join has no value: the address behind the next flag was blamed."""
+    for words in (["--raft.join", "--grpc.listener_addr", "127.0.0.1:1"], ["--config"]):
+        with pytest.raises(Misused, match=f"^{words[0]} needs a value"):
+            parse(words)
+    assert parse(["--max-retries", "-1"]).flags == {"delivery.retries_max": "-1"}
