@@ -16,6 +16,7 @@ Invariants
     I4  An answer after the client left is dropped.
     I5  A buffer that was lent (``_lent``) is never written to by the connection again: who borrowed
         it gives it back to the pool.
+    I6  Who reads slowly is waited for: a long reply may take minutes. Who reads nothing is not.
 
 Costs
     Replies of one pass of the loop leave in one write.
@@ -54,6 +55,7 @@ class StreamConnection(asyncio.BufferedProtocol, Generic[E, S]):
         "_start",
         "_stuck",
         "_transport",
+        "_unsent",
         "_walking",
         "active_tick",
         "exchanges",
@@ -84,6 +86,7 @@ class StreamConnection(asyncio.BufferedProtocol, Generic[E, S]):
         self._ended = False  # I3
         self._paused = False
         self._stuck = False  # the client does not read
+        self._unsent = 0  # bytes that it had not read at the last look
         self._walking = False
 
     # -- what differs from protocol to protocol
@@ -185,6 +188,14 @@ class StreamConnection(asyncio.BufferedProtocol, Generic[E, S]):
         """Hang up after what is already on its way."""
         if self._transport is not None:
             self._transport.close()
+
+    def _reads_nothing(self, transport: asyncio.Transport, tick: int) -> bool:
+        """Say whether a client that is stuck has read nothing for too long. I6."""
+        unsent, before = transport.get_write_buffer_size(), self._unsent
+        self._unsent = unsent
+        if unsent < before:
+            self.active_tick = tick
+        return tick - self.active_tick > self.server.request_ticks_max
 
     # -- the bytes of a request that is not whole
 

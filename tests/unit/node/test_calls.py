@@ -1,6 +1,7 @@
 """The calls of a node: each ends within its own time. P10."""
 
 from raftline.model.batch import check_batch
+from raftline.model.calls import ReadReply
 from raftline.model.errors import RaftlineError
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.little_batches import BATCH
@@ -127,3 +128,22 @@ def test_an_append_goes_on_from_a_leader_that_hangs_to_the_next_one() -> None:
         again = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
         sim.append("orders", [b"two"], via="node-1", timeout="30s", **again)
         assert sim.now_ms - asked_ms < 5_000
+
+
+def test_a_new_leader_does_not_deny_what_its_predecessor_acknowledged() -> None:
+    """It has applied less than that: readers at the end were told that they are beyond it."""
+    with cluster(nodes=3, seed=41) as sim:
+        sim.create_topic("orders", partitions=1)
+        sim.append("orders", [b"one"])
+        sim.advance("1s")
+        first, others = lead(sim, "orders")
+        sim.append("orders", [b"two"])
+        sim.kill(first)
+        followers = {name: replica(sim, name, "orders") for name in others}
+        sim.run_until(lambda: any(one.is_leader for one in followers.values()), "10s")
+        heir = next(name for name, one in followers.items() if one.is_leader)
+        answer = answer_of(
+            sim, lambda done: node(sim, heir).read("orders", 0, 2, 1_000, 0, 3_000, done)
+        )
+        assert isinstance(answer, ReadReply), answer
+        assert answer.commit_end == 2

@@ -1,6 +1,6 @@
 """One client connection: requests in, replies out in the same order.
 
-State and the invariants I1-I5 are those of stream_connection.py; here they are
+State and the invariants I1-I6 are those of stream_connection.py; here they are
 
     H1  (I1) Replies leave in the order of their requests.
     H2  (I2) Requests in work are bounded, and who does not read is not read from.
@@ -260,7 +260,7 @@ class HttpConnection(StreamConnection[Exchange, "HttpServer"]):
             if tick - begun > self.server.linger_ticks_max:
                 transport.abort()
         elif self._stuck:
-            if tick - self.active_tick > self.server.request_ticks_max:
+            if self._reads_nothing(transport, tick):
                 transport.abort()
         elif begun >= 0 and not self._paused and tick - begun > self.server.request_ticks_max:
             self._refuse(Refused(408, "the request did not arrive in time"))

@@ -1,6 +1,6 @@
 """One Kafka client's connection: frames in, replies out in the order of their requests.
 
-State and the invariants I1-I5 are those of stream_connection.py; here they are
+State and the invariants I1-I6 are those of stream_connection.py; here they are
 
     N1  (I1) Replies leave in the order of their requests; Produce with acks=0 has none.
     N2  (I2) Requests in work, and replies that wait for their turn, are bounded, and who does not
@@ -131,11 +131,10 @@ class Exchange:
 class KafkaConnection(StreamConnection[Exchange, "KafkaServer"]):
     """Reads frames, hands them to their handlers, writes replies."""
 
-    __slots__ = ("_unsent", "client_host", "known")
+    __slots__ = ("client_host", "known")
 
     def __init__(self, server: "KafkaServer") -> None:
         super().__init__(server, deque())
-        self._unsent = 0  # bytes that the client had not read at the last look
         self.client_host = ""
         self.known: object | None = None  # what Produce knows of the latest request
 
@@ -204,11 +203,7 @@ class KafkaConnection(StreamConnection[Exchange, "KafkaServer"]):
             return
         server = self.server
         if self._stuck:
-            unsent = transport.get_write_buffer_size()
-            if unsent < self._unsent:  # it reads, if slowly: a long reply may take minutes
-                self.active_tick = tick
-            self._unsent = unsent
-            if tick - self.active_tick > server.request_ticks_max:
+            if self._reads_nothing(transport, tick):
                 transport.abort()
         elif self.partial_tick >= 0 and not self._paused:
             if tick - self.partial_tick > server.request_ticks_max:
