@@ -7,10 +7,10 @@ service it asks for a new incarnation.
 Rules
     B1  Replicas are opened only from a catalog that a leader confirmed since our start: an old one
         might name a replica that was here and voted.
-    B2  A replica in service that the catalog no longer names stays until its shard's leader,
-        confirmed by a majority, says it is out of the configuration. So does one that the catalog
-        wants a newer one of (it was moved away and back): it may go where the rest, live, level
-        and wanted, is a majority without it.
+    B2  A replica that the catalog no longer names, in service or not, stays until its shard's
+        leader, confirmed by a majority, says it is out of the configuration. So does one that the
+        catalog wants a newer one of (it was moved away and back): it may go where the rest, live,
+        level and wanted, is a majority without it.
     B3  Where the rest of a shard is no majority, nothing is automatic.
     B4  A node that leaves is gone, and hung up on, only when it votes nowhere any more: not in the
         catalog either.
@@ -235,10 +235,14 @@ class Seats:
             row = machine.shards.get(replica.shard)
             if row is None or row.replica_on(NodeId(self._node.id)) == replica.id:
                 continue
-            if now - self._asked_member.get(replica.shard, 0.0) < MEMBER_ASK_MS:
-                continue
-            self._asked_member[replica.shard] = now
-            self._ask_member(replica)
+            if self._may_ask(replica.shard, now):
+                self._ask_member(replica.shard, replica.id)
+        for shard, (known, _) in list(self._node.shards.quarantined.items()):
+            row = machine.shards.get(ShardId(shard))
+            if row is None or not known or row.replica_on(NodeId(self._node.id)) is not None:
+                continue  # it has a tombstone, or another one will take its place
+            if shard != CATALOG_SHARD and self._may_ask(shard, now):
+                self._ask_member(shard, known)
         row = machine.nodes.get(NodeId(self._node.id))
         if row is not None and row.state == "leaving" and self._is_drained():
             self._node.admin.run(
@@ -252,14 +256,25 @@ class Seats:
             return False
         return catalog.id not in (*catalog.conf.voters, *catalog.conf.voters_outgoing)
 
-    def _ask_member(self, replica: Replica) -> None:
-        body = [msgspec.msgpack.encode((int(replica.shard), int(replica.id)))]
+    def _may_ask(self, shard: int, now: float) -> bool:
+        """Say whether to ask about a shard now: not again and again."""
+        if now - self._asked_member.get(shard, 0.0) < MEMBER_ASK_MS:
+            return False
+        self._asked_member[shard] = now
+        return True
+
+    def _ask_member(self, shard: int, known: int) -> None:
+        """Ask a shard's leader about the replica of this number, in service here or not."""
+        body = [msgspec.msgpack.encode((int(shard), int(known)))]
+        shards = self._node.shards
 
         def answered(answer: bytes | RaftlineError) -> None:
-            if answer == b"out" and self._node.shards.get(replica.shard) is replica:
-                self._node.log("info", "replica.removed", shard=replica.name)
-                shard = replica.shard
-                self._node.shards.destroy(shard, lambda: self.catalog_changed(()))
+            replica = shards.get(shard)
+            present = shards.quarantined.get(shard, (0, ""))[0] if replica is None else replica.id
+            if answer == b"out" and present == known:
+                name = self._node.shard_name(shard) if replica is None else replica.name
+                self._node.log("info", "replica.removed", shard=name)
+                shards.destroy(shard, lambda: self.catalog_changed(()))
 
         def local(led: Replica, _left: int, answer: Reply) -> None:
             if self._may_go(led, led.id):
@@ -267,7 +282,7 @@ class Seats:
             answer(b"in")
 
         self._node.router.send(
-            replica.shard, VERB_MEMBER, body, ASK_TIMEOUT_MS, answered, local, repeatable=True
+            shard, VERB_MEMBER, body, ASK_TIMEOUT_MS, answered, local, repeatable=True
         )
 
     def _on_member(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:

@@ -166,6 +166,25 @@ def test_a_replica_out_of_service_goes_with_its_topic() -> None:
         assert sim.verify().identical
 
 
+def test_a_replica_out_of_service_that_was_moved_away_is_let_go() -> None:
+    """B2: seed 20119 kept one, and what it had in the WAL, for ever."""
+    with cluster(nodes=4, seed=93) as sim:
+        leader, (home, other) = orders(sim)
+        away = next(name for name in sim.nodes if name not in (leader, home, other))
+        old = replica(sim, home, TOPIC)
+        sim.kill(away)
+        sim.advance("3s")
+        move(sim, home, away)
+        node(sim, home).shards.stop_replica(old, "damaged, say")
+        sim.advance("5s")
+        assert old.shard in node(sim, home).shards.quarantined, "it still votes"
+        sim.start(away)
+        sim.run_until(lambda: not node(sim, home).shards.quarantined, "30s")
+        sim.advance("5s")
+        assert sim.verify().identical
+        assert not sim.host(home).disk.exists(f"shards/{old.shard}")
+
+
 def ask_member(sim: SimCluster, name: str, shard: int, asked: int) -> list[object]:
     heard: list[object] = []
     body = memoryview(msgspec.msgpack.encode((shard, asked)))
