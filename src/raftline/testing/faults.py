@@ -250,8 +250,9 @@ def _partition(nemesis: Nemesis) -> Undo:
         cluster.cut(one.name, other)
 
     def undo() -> None:
-        for other in others:
-            cluster.uncut(one.name, other)
+        for other in others:  # one that left meanwhile is no host any more
+            cluster.net.uncut(one.name, other)
+            cluster.net.uncut(other, one.name)
 
     return undo
 
