@@ -74,12 +74,12 @@ class ReadCalls:
             return
         place = self._local.get((topic, partition))
         replica = None if place is None else place.replica
-        # A linearizable read is routed: leadership may move while it is confirmed.
+        # A read that is confirmed first is routed: leadership may move meanwhile.
         if (
             replica is not None
-            and not linearizable
             and not replica.is_closed
             and (any_replica or replica.is_leader)
+            and not _is_confirmed(replica, offset, linearizable=linearizable)
         ):
             self._read(replica, offset, bytes_max, wait_ms, False, done)
             return
@@ -113,9 +113,7 @@ class ReadCalls:
             done(NotReady(f"{replica.name} is catching up here"))
             return
         now = self._clock.mono_ms()
-        # A new leader may not have applied yet what its predecessor acknowledged: before it says
-        # that an offset is beyond the end it finds out where that is.
-        if not linearizable and not (offset > host.log.log_end and replica.is_leader):
+        if not _is_confirmed(replica, offset, linearizable=linearizable):
             host.readers.read(offset, bytes_max, now + wait_ms, now, done)
             return
 
@@ -197,3 +195,15 @@ class ReadCalls:
             time_ms,
             lambda found: reply(found if isinstance(found, RaftlineError) else _pack(found)),
         )
+
+
+def _is_confirmed(replica: Replica, offset: int, *, linearizable: bool) -> bool:
+    """Say whether a read waits until the leader is sure that it leads, and where its log ends.
+
+    A new one has not applied all that its predecessor acknowledged: before it says that an offset
+    is beyond the end it finds out where that is.
+    """
+    if linearizable or not replica.is_leader:
+        return linearizable
+    host = replica.host
+    return isinstance(host, PartitionHost) and offset > host.log.log_end
