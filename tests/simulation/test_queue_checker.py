@@ -271,6 +271,17 @@ def test_p6_delivered_early(story: Story) -> None:
     assert story.broken() == ()
 
 
+def test_p6_delivered_early_by_the_clock_of_its_sender(story: Story) -> None:
+    """In log time nothing was early: the stamp was too low, and the next leader leapt."""
+    sent = story.send(delay_ms=60_000, due_ms=700, waiting=1)
+    story.deliver(3, 1, 1, at_ms=700)
+    assert story.broken() == (), "somebody's clock may have been wrong"
+    story.final.clocks_are_true = True
+    assert story.broken() == ("P6",)
+    story.change(sent, "move", due_ms=650)
+    assert story.broken() == ()
+
+
 def test_p6_cancelled_and_delivered(story: Story) -> None:
     sent = story.send(delay_ms=500, due_ms=1, waiting=1)
     story.change(sent, "cancel", outcome="unknown")

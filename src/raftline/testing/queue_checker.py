@@ -10,6 +10,7 @@ Grant. A first delivery that is not may come from a leader that was just deposed
 is settled already, and its settles are refused.
 """
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -26,6 +27,7 @@ from raftline.testing.queue_history import (
 )
 
 Message = tuple[str, int, str, int, int]  # topic, partition, group, offset, generation
+SENDER_MS = 500.0  # clocks that agree may differ by so much, all in all
 
 
 def check_queue(history: QueueHistory, final: QueueFinal) -> list[Violation]:
@@ -277,6 +279,10 @@ def _stale(story: _Story, message: Message, settlements: list[Settlement]) -> It
 def _p6(story: _Story, final: QueueFinal) -> Iterator[Violation]:
     """Nothing before its time; what was cancelled is gone; what waits is kept."""
     earliest, cancelled, doubtful = _dues(story)
+    moved = {change.number for change in story.history.changes}
+    began: dict[int, float] = {}  # when a message was first sent
+    for sent in story.history.sends:
+        began[sent.number] = min(began.get(sent.number, math.inf), story.op(sent).invoked_ms)
     for deliveries in story.deliveries.values():
         for delivery, item in deliveries:
             sent = story.sent.get(item.number)
@@ -287,6 +293,14 @@ def _p6(story: _Story, final: QueueFinal) -> Iterator[Violation]:
                 yield Violation(
                     "P6",
                     f"message {item.number} was delivered {due_ms - delivery.at_ms} ms early",
+                    _evidence(story, delivery),
+                )
+            early_ms = _due_for_sender(sent, began[item.number]) - story.op(delivery).ended_ms
+            if final.clocks_are_true and item.number not in moved and early_ms > 0:
+                yield Violation(
+                    "P6",
+                    f"message {item.number} was delivered {early_ms:.0f} ms early by its sender's "
+                    f"clock",
                     _evidence(story, delivery),
                 )
             if item.number in cancelled:
@@ -315,6 +329,14 @@ def _p6(story: _Story, final: QueueFinal) -> Iterator[Violation]:
             )
     for text in final.waiting:
         yield Violation("P6", f"still waiting long after it was due: {text}")
+
+
+def _due_for_sender(sent: Sent, began_ms: float) -> float:
+    """Return when its sender would call a message early, where clocks are true.
+
+    Log time may run fast by a tenth while it is drawn to cluster time.
+    """
+    return began_ms + sent.delay_ms * 0.9 - SENDER_MS
 
 
 def _redriven(final: QueueFinal) -> dict[int, bool]:

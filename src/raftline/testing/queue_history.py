@@ -150,6 +150,7 @@ class QueueFinal(msgspec.Struct, kw_only=True):
     left: tuple[Left, ...] = ()
     waiting: tuple[str, ...] = ()  # waiting messages that should have been released
     granted: dict[Grantee, bool] = {}  # leases that the committed log gave
+    clocks_are_true: bool = False  # nobody's time of day was ever wrong
 
 
 class QueueHistory:

@@ -145,6 +145,8 @@ class Simulation:
         self.final.bugs = (*self.cluster.bugs, *bugs)
         verdict = check(self.history, self.final)
         if self.queue is not None:
+            clocks = [name for name in self.nemesis.counts if name.startswith("clock")]
+            self.queue.final.clocks_are_true = not clocks
             found = (*verdict.violations, *self.queue.check())
             verdict = Verdict(found, {**verdict.counts, **self.queue.history.counts()})
         if self.pipeline is not None:
