@@ -387,3 +387,19 @@ def test_a_removed_node_takes_no_group_with_it() -> None:
         assert c.group(ShowGroup(GROUP), via=stays).partitions[1].offset == 8
         assert number not in machine.shards[shard_of(GROUP)].nodes()
         assert c.verify(via=stays).identical
+
+
+def test_a_group_made_anew_knows_nothing_of_the_one_before() -> None:
+    with raftline.testing.cluster(nodes=1, seed=35) as c:
+        c.create_topic(TOPIC, partitions=2)
+        c.create_topic("bills", partitions=1)
+        first = c.group(JoinGroup(GROUP, (TOPIC,), "a"))
+        told = c.group(PollGroup(GROUP, "a", first.generation))
+        moved = AdvanceGroup(GROUP, "a", first.generation, told.number, {TOPIC: {0: 10}})
+        assert c.group(moved).number == 1
+        c.group(LeaveGroup(GROUP, "a"))
+        c.group(DeleteGroup(GROUP))
+        again = c.group(JoinGroup(GROUP, ("bills",), "a"))
+        assert c.group(Beat(GROUP, "a", again.generation)).partitions == {"bills": [0]}
+        polled = c.group(PollGroup(GROUP, "a", again.generation))
+        assert (polled.positions, polled.number) == ({"bills": {0: -1}}, 0)

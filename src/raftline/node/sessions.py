@@ -31,6 +31,7 @@ class Session:
 
     __slots__ = (
         "before",
+        "group",
         "heard_mono",
         "is_expiring",
         "joined_epoch",
@@ -41,7 +42,8 @@ class Session:
         "view",
     )
 
-    def __init__(self, joined_epoch: int, now_mono: float) -> None:
+    def __init__(self, group: Group, joined_epoch: int, now_mono: float) -> None:
+        self.group = group  # one of the same name later is another, and counts from the start
         self.joined_epoch = joined_epoch
         self.heard_mono = now_mono
         self.is_expiring = False  # an Expire is on its way. N4
@@ -73,8 +75,8 @@ class Sessions:
         """Return a member's session; one that joined anew begins anew. N1."""
         epoch = group.members[member].joined_epoch
         found = self._sessions.get((group.name, member))
-        if found is None or found.joined_epoch != epoch:
-            found = self._sessions[(group.name, member)] = Session(epoch, now_mono)
+        if found is None or found.joined_epoch != epoch or found.group is not group:
+            found = self._sessions[(group.name, member)] = Session(group, epoch, now_mono)
         return found
 
     def stood_still(self, missed_ms: float, now_mono: float) -> None:
