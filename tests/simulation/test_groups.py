@@ -403,3 +403,21 @@ def test_a_group_made_anew_knows_nothing_of_the_one_before() -> None:
         assert c.group(Beat(GROUP, "a", again.generation)).partitions == {"bills": [0]}
         polled = c.group(PollGroup(GROUP, "a", again.generation))
         assert (polled.positions, polled.number) == ({"bills": {0: -1}}, 0)
+
+
+def test_a_lost_answer_comes_again_from_the_next_coordinator_too() -> None:
+    with raftline.testing.cluster(nodes=3, seed=37) as c:
+        c.create_topic(TOPIC, partitions=1)
+        a = PolledBy(c, "a", "")
+        for _ in range(3):
+            c.append(TOPIC, [b"x"])
+            a.via = c.running[0]
+            a.poll()
+        c.group(CommitCursors(GROUP, "a", a.generation, {TOPIC: {0: Offset(3)}}))
+        c.append(TOPIC, [b"x"] * 2)
+        c.kill(coordinator(c))
+        c.advance("3s")
+        a.via, came = c.running[0], a.number
+        assert [m.offset for _, _, m in a.poll().messages] == [3, 4]
+        # That answer got lost: the client names the last that came, which the other one numbered.
+        assert [m.offset for _, _, m in a.poll(number=came).messages] == [3, 4]

@@ -266,8 +266,9 @@ class Coordinator:
                 reply(NotReady(f"group {request.group} changed meanwhile"))
                 return
             session = self._sessions.of(now, member, self._clock.mono_ms())
-            if 0 <= request.number < session.number:
-                session.positions = dict(session.before)  # the answer to the last poll got lost
+            if 0 <= request.number != session.number:
+                # The answer to the last poll got lost; a greater number is of a coordinator before.
+                session.positions = dict(session.before)
                 session.number = request.number
             told_now = session.told(now, member)
             reply(Polled(told_now, positions(now, session, told_now), session.number))
