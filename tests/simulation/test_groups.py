@@ -421,3 +421,26 @@ def test_a_lost_answer_comes_again_from_the_next_coordinator_too() -> None:
         assert [m.offset for _, _, m in a.poll().messages] == [3, 4]
         # That answer got lost: the client names the last that came, which the other one numbered.
         assert [m.offset for _, _, m in a.poll(number=came).messages] == [3, 4]
+
+
+def test_a_poll_brings_again_what_went_to_one_that_was_given_up() -> None:
+    """A client hangs up on a poll that waits, and polls again: the first is still there."""
+    with raftline.testing.cluster(nodes=3, seed=37) as c:
+        c.create_topic(TOPIC, partitions=1)
+        c.append(TOPIC, [b"x"])
+        a = PolledBy(c, "a", "node-1")
+        number = a.poll().number
+        near = coordinator(c)
+        far = next(name for name in c.running if name != near)
+        given_up, answers = list[object](), list[PolledMessages | RaftlineError]()
+        for via, heard in ((near, given_up), (far, answers)):
+            node = c.host(via).node
+            wish = PollWish(GROUP, "a", a.generation, number, wait_ms=5_000)
+            Poll(node.clock, node, wish, 3_000, heard.append).start()
+            c.advance("50ms")
+        c.append(TOPIC, [b"y"])
+        c.run_until(lambda: bool(answers))
+        answer = answers[0]
+        assert isinstance(answer, PolledMessages)
+        messages = answer.messages or a.poll(number=answer.number).messages
+        assert [message.offset for _, _, message in messages] == [1]

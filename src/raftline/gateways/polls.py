@@ -9,6 +9,9 @@ Rules
     P2  When the assignment changed, the answer goes out at once: the member may have to give
         something up.
     P3  A position that is no longer kept goes on at the start of what is.
+    P4  A member that says which answer came last has one poll at a time. If another of its polls
+        took messages meanwhile (its client hung up on it, or our own word was said twice), this
+        one ends without any, under the number it began with: the next brings them again.
 """
 
 from collections.abc import Callable
@@ -109,7 +112,11 @@ class Poll:
             assert isinstance(answer, RaftlineError), answer
             self._done(answer)
             return
-        self._polled = answer
+        wish = self._wish
+        before, self._polled = self._polled, answer
+        if before is not None and wish.number >= 0 and answer.number != before.number:
+            self._end_overtaken(answer.view, before.number)
+            return
         places = self._places(answer)
         if places:
             self._read(places, 0, lambda replies: self._looked(places, replies))
@@ -191,6 +198,8 @@ class Poll:
                 self._done(answer)
             elif isinstance(answer, Advanced) and answer.number >= 0:
                 self._finish(PolledMessages(polled.view, answer.number, messages, positions))
+            elif wish.number >= 0:
+                self._end_overtaken(polled.view, polled.number)
             elif self._tries < TRIES:
                 self._tries += 1
                 self.start()
@@ -199,6 +208,10 @@ class Poll:
 
         request = AdvanceGroup(wish.group, wish.member, generation, polled.number, positions)
         self._calls.group(request, self._timeout_ms, advanced)
+
+    def _end_overtaken(self, view: MemberView, number: int) -> None:
+        """Another poll of the member took messages since the round before. P4."""
+        self._finish(PolledMessages(view, number, [], {}))
 
     def _finish(self, polled: PolledMessages) -> None:
         if not self._is_over:
