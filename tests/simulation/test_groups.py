@@ -444,3 +444,21 @@ def test_a_poll_brings_again_what_went_to_one_that_was_given_up() -> None:
         assert isinstance(answer, PolledMessages)
         messages = answer.messages or a.poll(number=answer.number).messages
         assert [message.offset for _, _, message in messages] == [1]
+
+
+def test_a_poll_that_nobody_waits_for_takes_nothing_and_keeps_nobody() -> None:
+    with raftline.testing.cluster(nodes=3, seed=38) as c:
+        c.create_topic(TOPIC, partitions=1)
+        generation = c.group(JoinGroup(GROUP, (TOPIC,), "a", session_ms=2_000)).generation
+        node = c.host("node-1").node
+        is_there, gone = True, list[object]()
+        wish = PollWish(GROUP, "a", generation, wait_ms=60_000)
+        Poll(node.clock, node, wish, 3_000, gone.append, is_wanted=lambda: is_there).start()
+        c.advance("1s")
+        is_there = False  # its client hung up
+        c.append(TOPIC, [b"x"])
+        c.advance("500ms")
+        polled = c.group(PollGroup(GROUP, "a", generation))
+        assert polled.positions == {TOPIC: {0: -1}}, "it went to nobody"
+        c.advance("4s")
+        assert c.group(ShowGroup(GROUP)).state == "empty", "nothing was heard of it"

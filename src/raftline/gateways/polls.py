@@ -12,6 +12,7 @@ Rules
     P4  A member that says which answer came last has one poll at a time. If another of its polls
         took messages meanwhile (its client hung up on it, or our own word was said twice), this
         one ends without any, under the number it began with: the next brings them again.
+    P5  A poll that nobody waits for any more takes nothing, and keeps no member alive.
 """
 
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from raftline.model.groups import (
 )
 from raftline.model.message import Message
 from raftline.model.records import open_batch
+from raftline.node.counter import always
 from raftline.node.ports import Clock
 
 ROUND_MS = 200  # a waiting round; then the coordinator is asked again
@@ -74,6 +76,7 @@ class Poll:
         "_deadline",
         "_done",
         "_is_over",
+        "_is_wanted",
         "_polled",
         "_round",
         "_timeout_ms",
@@ -88,6 +91,8 @@ class Poll:
         wish: PollWish,
         timeout_ms: int,
         done: Callable[[PolledMessages | RaftlineError], None],
+        *,
+        is_wanted: Callable[[], bool] = always,
     ) -> None:
         self._clock = clock
         self._calls = calls
@@ -98,6 +103,7 @@ class Poll:
         self._polled: Polled | None = None
         self._round = self._tries = 0
         self._is_over = False
+        self._is_wanted = is_wanted
 
     def start(self) -> None:
         """Ask the coordinator where to read."""
@@ -162,9 +168,10 @@ class Poll:
         found = _open(places, replies, self._wish.count_max)
         changed = polled.view.generation != self._wish.generation or bool(polled.view.revoke)
         left = self._deadline - self._clock.mono_ms()
-        if found[1]:
+        is_wanted = self._is_wanted()
+        if found[1] and is_wanted:
             self._advance(polled, *found)
-        elif changed or left <= 0:  # P2
+        elif changed or left <= 0 or not is_wanted:  # P2, P5
             self._finish(PolledMessages(polled.view, polled.number, [], {}))
         else:
             self._wait(places, int(min(left, ROUND_MS)) or 1)
@@ -177,7 +184,7 @@ class Poll:
             nonlocal is_next
             if not is_next:
                 is_next = True
-                self._clock.call_soon(self.start)
+                self._clock.call_soon(self._next_round)
 
         def read(reply: ReadReply | RaftlineError) -> None:
             if isinstance(reply, ReadReply) and reply.batches:
@@ -186,6 +193,12 @@ class Poll:
         for topic, partition, offset in places:
             self._calls.read(topic, partition, offset, 1, wait_ms, self._timeout_ms, read)
         self._clock.call_later(wait_ms, next_round)
+
+    def _next_round(self) -> None:
+        if self._is_wanted():
+            self.start()
+        elif self._polled is not None:  # P5
+            self._finish(PolledMessages(self._polled.view, self._polled.number, [], {}))
 
     def _advance(
         self, polled: Polled, messages: list[tuple[str, int, Message]], positions: Positions

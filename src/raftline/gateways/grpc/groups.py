@@ -104,7 +104,9 @@ class GroupService:
             wait_ms,
         )
         polled: PolledMessages = await answer_of(
-            lambda done: Poll(self._clock, self._calls, wish, call.timeout_ms, done).start()
+            lambda done: Poll(
+                self._clock, self._calls, wish, call.timeout_ms, done, is_wanted=call.is_wanted
+            ).start()
         )
         return pb.PollReply(
             member=_member(polled.view),

@@ -215,7 +215,14 @@ class GroupRoutes:
                 }
             )
 
-        Poll(self._clock, self._calls, wish, request.timeout_ms, exchange.then(answer)).start()
+        Poll(
+            self._clock,
+            self._calls,
+            wish,
+            request.timeout_ms,
+            exchange.then(answer),
+            is_wanted=exchange.is_wanted,
+        ).start()
 
     # ------------------------------------------------------------------ cursors
 
