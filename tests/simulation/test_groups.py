@@ -4,7 +4,13 @@ import pytest
 
 import raftline.testing
 from raftline.gateways.polls import Poll, PolledMessages, PollWish
-from raftline.model.errors import FencedMember, RaftlineError, UnknownGroup, UnknownMember
+from raftline.model.errors import (
+    FencedMember,
+    RaftlineError,
+    TimedOut,
+    UnknownGroup,
+    UnknownMember,
+)
 from raftline.model.groups import (
     AdvanceGroup,
     Beat,
@@ -462,3 +468,32 @@ def test_a_poll_that_nobody_waits_for_takes_nothing_and_keeps_nobody() -> None:
         assert polled.positions == {TOPIC: {0: -1}}, "it went to nobody"
         c.advance("4s")
         assert c.group(ShowGroup(GROUP)).state == "empty", "nothing was heard of it"
+
+
+def test_a_member_hears_that_an_answer_got_lost_between_nodes() -> None:
+    with raftline.testing.cluster(nodes=3, seed=39) as c:
+        c.create_topic(TOPIC, partitions=1)
+        c.append(TOPIC, [b"x"])
+        a = PolledBy(c, "a", "")
+        near = coordinator(c)
+        a.via = next(name for name in c.running if name != near)
+        remote = c.host(a.via).node.remote
+        call, lost = remote.call, list[object]()
+
+        def lossy(node, verb, body, timeout_ms, done, **more) -> None:
+            def answered(answer: object) -> None:
+                if b"advance" in b"".join(body) and not lost:
+                    lost.append(answer)
+                    error = TimedOut("a call", timeout_ms)
+                    error.extras["lost"] = 1
+                    done(error)
+                else:
+                    done(answer)
+
+            call(node, verb, body, timeout_ms, answered, **more)
+
+        remote.call = lossy
+        with pytest.raises(TimedOut):
+            a.poll()  # it did not say which answer came last: nothing can come again unasked
+        assert lost
+        assert [m.offset for _, _, m in a.poll(number=0).messages] == [0]

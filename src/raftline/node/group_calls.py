@@ -25,6 +25,7 @@ from raftline.model.errors import (
     UnknownGroup,
 )
 from raftline.model.groups import (
+    AdvanceGroup,
     Answer,
     CommitCursors,
     DeleteGroup,
@@ -56,6 +57,7 @@ CLIENT_NAME_CHARS = 200  # of a client's name, in the name of its member
 GroupRequest = (  # what is about one group
     ClassicRequest | DescribeGroup | CommitCursors | FetchCursors | DropCursors | DeleteGroup
 )
+NOT_REPEATED = (LeaveGroup, DeleteGroup, ClassicLeave, AdvanceGroup)
 ListDone = Callable[[GroupList | RaftlineError], None]
 
 
@@ -227,7 +229,7 @@ class GroupCalls:
             timeout_ms,
             lambda answer: done(_decode_answer(answer) if isinstance(answer, bytes) else answer),
             local,
-            repeatable=not isinstance(request, LeaveGroup | DeleteGroup | ClassicLeave),
+            repeatable=not isinstance(request, NOT_REPEATED),
         )
 
     def list_all(self, timeout_ms: int, done: ListDone) -> None:
