@@ -142,3 +142,23 @@ def test_a_large_uneven_group_stays_within_its_steps():
     check_complete(readers, sizes, wanted)
     counts = loads(readers, wanted).values()
     assert max(counts) - min(counts) <= 1
+
+
+def test_round_robin_asks_nobody_twice_for_a_topic():
+    """One of many members reads a large topic: passing the others over each time took 8 s."""
+    looks = 0
+
+    class Topics(tuple[str, ...]):
+        __slots__ = ()
+
+        def __contains__(self, topic: object) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().__contains__(topic)
+
+    readers = {f"m{n:03}": Topics(("small",)) for n in range(200)}
+    readers["m100"] = Topics(("large",))
+    wanted = assign("round_robin", readers, {"large": 1_000, "small": 300}, {})
+    assert wanted["large"] == ["m100"] * 1_000
+    assert wanted["small"][:2] == ["m101", "m102"], "it goes on behind the last that got one"
+    assert looks <= 2 * len(readers)

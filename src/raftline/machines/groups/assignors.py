@@ -11,6 +11,7 @@ Rules
     A5  The outcome depends on nothing but the arguments, never on their order.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 
 from raftline.machines.groups.balance import Flow
@@ -47,16 +48,16 @@ def round_robin(readers: Readers, sizes: Sizes, owners: Owners) -> Wanted:
     """Deal partitions like cards; who does not read a topic is passed over. A3."""
     wanted: Wanted = {}
     members = sorted(readers)
-    at = 0
+    at = 0  # who is next
     for topic in sorted(sizes):
         row = wanted[topic] = [NOBODY] * sizes[topic]
-        if not any(topic in readers[member] for member in members):
+        places = [place for place, member in enumerate(members) if topic in readers[member]]
+        if not places or not row:
             continue
+        first = bisect_left(places, at)  # looked for once: a topic may have few readers of many
         for partition in range(len(row)):
-            while topic not in readers[members[at % len(members)]]:
-                at += 1
-            row[partition] = members[at % len(members)]
-            at += 1
+            row[partition] = members[places[(first + partition) % len(places)]]
+        at = (places[(first + len(row) - 1) % len(places)] + 1) % len(members)
     return wanted
 
 
