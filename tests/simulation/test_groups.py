@@ -497,3 +497,22 @@ def test_a_member_hears_that_an_answer_got_lost_between_nodes() -> None:
             a.poll()  # it did not say which answer came last: nothing can come again unasked
         assert lost
         assert [m.offset for _, _, m in a.poll(number=0).messages] == [0]
+
+
+def test_a_member_nobody_heard_of_since_its_join_timed_out_is_expired() -> None:
+    with raftline.testing.cluster(nodes=3, seed=40) as c:
+        c.create_topic(TOPIC, partitions=1)
+        c.group(CommitCursors(GROUP, "", 0, {TOPIC: {0: Offset(1)}}))
+        near = coordinator(c)
+        for name in c.running:
+            if name != near:
+                c.cut(name, near, both_ways=False)  # what the others answer comes late
+        wish = JoinGroup(GROUP, (TOPIC,), "a", session_ms=1_000)
+        with pytest.raises(TimedOut):
+            c.group(wish, via=near, timeout="100ms")
+        c.advance("150ms")
+        c.heal()
+        c.advance("500ms")
+        assert c.group(ShowGroup(GROUP)).state == "stable", "it was let in all the same"
+        c.advance("60s")
+        assert c.group(ShowGroup(GROUP)).state == "empty"

@@ -144,9 +144,11 @@ class Coordinator:
             self._upkeep.catalog_changed()
 
     def sweep(self) -> None:
-        """Now and then: forget what nobody used for long."""
+        """Now and then: forget what nobody used for long, and whom nobody heard of."""
         if self._is_ready:
             self._upkeep.sweep()
+            self._upkeep.watch()  # a Join or a Form may have been applied after its time was up
+            self._classic.watch()
 
     # ------------------------------------------------------------------ requests
 
