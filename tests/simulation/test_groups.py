@@ -3,9 +3,12 @@
 import pytest
 
 import raftline.testing
+from raftline.gateways.group_reports import GroupReports
+from raftline.gateways.group_resets import GroupResets, ResetWish, Target
 from raftline.gateways.polls import Poll, PolledMessages, PollWish
 from raftline.model.errors import (
     FencedMember,
+    GroupNotEmpty,
     RaftlineError,
     TimedOut,
     UnknownGroup,
@@ -516,3 +519,30 @@ def test_a_member_nobody_heard_of_since_its_join_timed_out_is_expired() -> None:
         assert c.group(ShowGroup(GROUP)).state == "stable", "it was let in all the same"
         c.advance("60s")
         assert c.group(ShowGroup(GROUP)).state == "empty"
+
+
+def test_a_group_that_is_not_deleted_because_it_has_members_keeps_its_acks() -> None:
+    with raftline.testing.cluster(nodes=3, seed=41) as c:
+        c.create_topic(TOPIC, partitions=1)
+        c.append(TOPIC, [b"x"] * 5)
+        node = c.host("node-1").node
+
+        def told(start) -> object:
+            answers: list[object] = []
+            start(answers.append)
+            c.run_until(lambda: bool(answers))
+            return answers[0]
+
+        wish = ResetWish(GROUP, TOPIC, Target(offset=3), kind="work", is_new=True)
+        told(lambda done: GroupResets(node).run(wish, 3_000, done))
+        c.group(JoinGroup(GROUP, (TOPIC,), "a"))
+        reports = GroupReports(node)
+        refused = told(lambda done: reports.delete(GROUP, "", 3_000, done))
+        assert isinstance(refused, GroupNotEmpty)
+        shown = told(lambda done: reports.show(GROUP, TOPIC, 3_000, done))
+        assert shown["work"][TOPIC][0]["floor"] == 3, "nothing of it was forgotten"
+        c.group(LeaveGroup(GROUP, "a"))
+        gone = told(lambda done: reports.delete(GROUP, "", 3_000, done))
+        assert gone == {"group": GROUP, "deleted": True, "work_partitions": 1}
+        again = told(lambda done: reports.delete(GROUP, "", 3_000, done))
+        assert isinstance(again, UnknownGroup)

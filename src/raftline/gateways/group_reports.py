@@ -15,9 +15,9 @@ from raftline.gateways.ports import Calls
 from raftline.model.calls import Looked
 from raftline.model.errors import RaftlineError, UnknownGroup
 from raftline.model.groups import (
+    Answer,
     CursorRow,
     DeleteGroup,
-    Done,
     GroupList,
     GroupView,
     ShowGroup,
@@ -100,30 +100,34 @@ class GroupReports:
         Fan([self._places.looking(place, 0, timeout_ms) for place in places], looked).start()
 
     def delete(self, group: str, topic: str, timeout_ms: int, done: Tell) -> None:
-        """Forget a group of either kind, on all topics or on one."""
-        places = self._places.of(topic)
+        """Forget a group of either kind, on all topics or on one.
 
-        def dropped(answers: list[Any]) -> None:
-            stream, rows = answers[0], cast("list[Told]", answers[1:])
-            dropped_work = [r for r in rows if not isinstance(r, RaftlineError) and r["dropped"]]
-            fault = stream if not isinstance(stream, UnknownGroup | Done) else None
-            fault = fault or first_fault(rows)
-            if fault is not None:
-                done(fault)
-            elif isinstance(stream, UnknownGroup) and not dropped_work:
+        The stream group first: who is refused because it has members keeps its work state, too.
+        """
+        places = self._places.of(topic)
+        calls = [self._places.asking(p, "group.drop", {"group": group}, timeout_ms) for p in places]
+
+        def deleted(stream: Answer | RaftlineError) -> None:
+            def dropped(answers: list[Any]) -> None:
+                rows = cast("list[Told]", answers)
+                count = sum(not isinstance(row, RaftlineError) and row["dropped"] for row in rows)
+                fault = first_fault(rows)
+                if fault is not None:
+                    done(fault)
+                elif isinstance(stream, UnknownGroup) and not count:
+                    done(stream)
+                else:
+                    done({"group": group, "deleted": True, "work_partitions": count})
+
+            if isinstance(stream, RaftlineError) and not isinstance(stream, UnknownGroup):
                 done(stream)
             else:
-                done({"group": group, "deleted": True, "work_partitions": len(dropped_work)})
+                Fan(calls, dropped).start()
 
-        calls: list[Call] = [
-            (lambda take: take(UnknownGroup(group)))
-            if topic
-            else (lambda take: self._calls.group(DeleteGroup(group), timeout_ms, take))
-        ]
-        calls += [
-            self._places.asking(p, "group.drop", {"group": group}, timeout_ms) for p in places
-        ]
-        Fan(calls, dropped).start()
+        if topic:
+            deleted(UnknownGroup(group))
+        else:
+            self._calls.group(DeleteGroup(group), timeout_ms, deleted)
 
 
 def _with_bounds(row: CursorRow, answer: Looked | RaftlineError) -> dict[str, Any]:
