@@ -546,3 +546,25 @@ def test_a_group_that_is_not_deleted_because_it_has_members_keeps_its_acks() -> 
         assert gone == {"group": GROUP, "deleted": True, "work_partitions": 1}
         again = told(lambda done: reports.delete(GROUP, "", 3_000, done))
         assert isinstance(again, UnknownGroup)
+
+
+def test_a_topic_too_large_for_a_group_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftline.machines.groups.group.GROUP_PARTITIONS_MAX", 6)
+    with raftline.testing.cluster(nodes=3, seed=42) as c:
+        c.create_topic(TOPIC, partitions=2)
+        c.create_topic("bills", partitions=3)
+        joined = c.group(JoinGroup(GROUP, (TOPIC, "bills"), "a"))
+        offsets = {TOPIC: {0: Offset(4)}}
+        c.group(CommitCursors(GROUP, "a", joined.generation, offsets))
+        grown: list[object] = []
+        wish = {"name": "bills", "partitions": 7}
+        c.host("node-1").node.command("topic.grow", wish, 5_000, grown.append)
+        c.run_until(lambda: bool(grown))
+        assert isinstance(grown[0], dict)
+        c.advance("1s")
+        delete_topic(c)
+        c.create_topic(TOPIC, partitions=1)
+        c.advance("10s")
+        view = c.group(ShowGroup(GROUP))
+        rows = {(row.topic, row.partition): row.offset for row in view.partitions}
+        assert rows == {(TOPIC, 0): -1, **{("bills", n): -1 for n in range(3)}}

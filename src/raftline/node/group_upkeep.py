@@ -12,7 +12,7 @@ from raftline.machines.catalog.machine import CatalogMachine
 from raftline.machines.groups import commands as c
 from raftline.machines.groups.commands import TopicSize
 from raftline.machines.groups.group import Group
-from raftline.model.errors import RaftlineError
+from raftline.model.errors import OverLimit, RaftlineError
 from raftline.model.limits import GROUP_IDLE_MS
 from raftline.node.command_proposal import Applied, CommandProposal
 from raftline.node.groups_host import GroupsHost
@@ -96,7 +96,7 @@ class GroupUpkeep:
         if self._is_closed:
             return
         for group in list(self._machine.groups.values()):
-            changed = self._changed_topics(group)
+            changed = _fitting(group, self._changed_topics(group))
             if changed and group.name not in self._busy:
                 self._propose(c.SetTopics(group.name, changed, self._now()), group.name)
 
@@ -147,3 +147,15 @@ class GroupUpkeep:
         deadline = self._clock.mono_ms() + PROPOSE_MS
         proposal = CommandProposal(self._host.name, deadline, PROPOSE_MS, applied)
         self._host.propose(command, proposal)
+
+
+def _fitting(group: Group, changed: dict[str, TopicSize]) -> dict[str, TopicSize]:
+    """Leave out topics that are too many for the group: it hears of the others all the same."""
+    fitting: dict[str, TopicSize] = {}
+    for name in sorted(changed, key=lambda name: (changed[name].count, name)):
+        try:
+            group.check_sizes({**fitting, name: changed[name]})
+        except OverLimit:
+            continue
+        fitting[name] = changed[name]
+    return fitting
