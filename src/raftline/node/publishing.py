@@ -12,9 +12,13 @@ Invariants
     U2  A piece that is refused for dedup keys is made again without those messages.
     U3  Every caller is answered once: when its batch is published, when leadership ends, or when
         its time is up.
+    U4  Messages that wait have a verdict each: one that is refused is left out for good. That is
+        meant for keys that are remembered, so a piece with new keys waits until there is room for
+        them, as Appends do.
+    U5  A batch that cannot go on now holds up no other query.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from raftline.machines.partition.staging_words import Result
@@ -23,6 +27,7 @@ from raftline.node.command_proposal import Applied, CommandProposal
 from raftline.node.partition import STAGE, PartitionHost
 from raftline.node.stage_pieces import (
     NONE_GONE,
+    Built,
     Gone,
     PieceHead,
     build_piece,
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 
 PROPOSE_MS = 10_000  # for a piece to be applied; after that it is looked at again
 AGAIN_MS = 100  # after something went wrong
+KEYS_ON_THEIR_WAY = 20_000  # dedup keys that entries not applied yet may bring
 
 PublishDone = Callable[[Result | RaftlineError], None]
 
@@ -66,6 +72,7 @@ class Publisher:
         self._dedup_ms = dedup_ms
         self._callers: list[_Caller] = []
         self._is_busy = False
+        self._turn = 0  # whose: moves on when a batch cannot. U5
         self._timer: Timer | None = None
         self._gone: tuple[str, int, int, Gone] = ("", -1, -1, NONE_GONE)  # of which chunk. U2
         self._closed = False
@@ -99,9 +106,10 @@ class Publisher:
             self._answer()
         if self._is_busy or self._timer is not None:  # U1
             return
-        for query, under_way in self._host.machine.staging.publishing():
-            self._make(query, under_way.batch, under_way.at)
-            return
+        under_way = self._host.machine.staging.publishing()
+        if under_way:
+            query, batch = under_way[self._turn % len(under_way)]
+            self._make(query, batch.batch, batch.at)
 
     def _answer(self) -> None:
         queries = self._host.machine.staging.queries
@@ -133,14 +141,12 @@ class Publisher:
         head = PieceHead(at_ms, query, batch, at, self._dedup_ms())
         gone = self._gone[3] if self._gone[:3] == (query, batch, at) else NONE_GONE
 
-        def made(built: tuple[int, bytes] | None, error: BaseException | None) -> None:
+        def made(built: Built | None, error: BaseException | None) -> None:
             self._on_made(head, built, error)
 
         self._node.segments.run(lambda: build_piece(head, chunks, pick(), gone), made)
 
-    def _on_made(
-        self, head: PieceHead, built: tuple[int, bytes] | None, error: BaseException | None
-    ) -> None:
+    def _on_made(self, head: PieceHead, built: Built | None, error: BaseException | None) -> None:
         self._is_busy = False
         if self._closed or self._replica.is_closed:
             return
@@ -152,12 +158,23 @@ class Publisher:
                 self._node.log("warning", "publish.failed", partition=name, reason=reason)
             self._pause()
             return
+        if built.keys and not self._has_room(head.at_ms, built.keys):
+            self._pause()
+            return
         self._is_busy = True
         deadline = self._node.clock.mono_ms() + PROPOSE_MS
         proposal = CommandProposal(
             self._host.name, deadline, PROPOSE_MS, lambda answer: self._on_applied(head, answer)
         )
-        self._replica.propose(built[1], proposal)
+        self._replica.propose(built.data, proposal)
+
+    def _has_room(self, at_ms: int, keys: Sequence[bytes]) -> bool:
+        """Say whether the new ones of these dedup keys will be taken. U4."""
+        dedup, replica = self._host.machine.dedup, self._replica
+        wanted = sum([dedup.find(key, at_ms) is None for key in keys])
+        if wanted and replica.raft.log.last_index > replica.applied_index:
+            wanted += KEYS_ON_THEIR_WAY
+        return dedup.room(at_ms, wanted) >= wanted
 
     def _on_applied(self, head: PieceHead, answer: Applied | RaftlineError) -> None:
         """A piece came back; the apply that brought it looks for more."""
@@ -172,7 +189,8 @@ class Publisher:
             self._pause()
 
     def _pause(self) -> None:
-        """Something went wrong: try again in a while."""
+        """Something went wrong: try again in a while, with the next in turn. U5."""
+        self._turn += 1
         if self._timer is None and not self._closed:
             self._timer = self._node.clock.call_later(AGAIN_MS, self._on_timer)
 

@@ -42,6 +42,14 @@ Gone = frozenset[int]  # places in the batch of messages that are left out
 NONE_GONE: Gone = frozenset()
 
 
+class Built(msgspec.Struct, frozen=True):
+    """A piece to be proposed."""
+
+    count: int  # of chunks it holds
+    data: bytes
+    keys: tuple[bytes, ...] = ()  # hashes of dedup keys of messages that wait: see publishing.py
+
+
 class PieceHead(msgspec.Struct, frozen=True):
     """Of which batch a piece is, from where on, and what the leader stamps."""
 
@@ -71,8 +79,8 @@ def numbers_of(chunks: Sequence[Chunk]) -> list[int]:
 
 def build_piece(
     head: PieceHead, chunks: Sequence[Chunk], read: Sequence[Buffer], gone: Gone = NONE_GONE
-) -> tuple[int, bytes]:
-    """Return how many chunks the piece holds, and the entry data. ``gone``: of the first chunk."""
+) -> Built:
+    """Put a piece together. ``gone``: of the first chunk."""
     items: list[BatchItem] = []
     sides: list[tuple[int, SideCar]] = []
     weight, place = 0, iter(read)
@@ -82,8 +90,10 @@ def build_piece(
         if extras.dues_ms or extras.dedup:  # G2
             if items:
                 break
-            build = _waiting_piece if extras.dues_ms else _sided_piece
-            return 1, build(head, batch, extras, gone)
+            if not extras.dues_ms:
+                return Built(1, _sided_piece(head, batch, extras, gone))
+            keys = tuple(key for _, key in extras.dedup) if head.dedup_ms > 0 else ()
+            return Built(1, _waiting_piece(head, batch, extras), keys)
         weight += len(extras.priorities) * RUN_WEIGHT
         if items and weight > SIDES_WEIGHT_MAX:
             break
@@ -91,7 +101,7 @@ def build_piece(
             sides.append((len(items), SideCar(extras.priorities)))
         items.append((batch, check_batch(batch)))
     data = encode_append(head.at_ms, items, *encode_extension(sides))
-    return len(items), _piece(head, len(items), APPENDS, data)
+    return Built(len(items), _piece(head, len(items), APPENDS, data))
 
 
 def _piece(head: PieceHead, count: int, kind: int, data: bytes, dropped: int = 0) -> bytes:
@@ -131,7 +141,7 @@ def _left_of(batch: Buffer, extras: Extras, gone: Gone) -> tuple[bytes, Extras] 
     return seal_batch(rows, compression=info.compression), Extras(tuple(runs), dedup)
 
 
-def _waiting_piece(head: PieceHead, batch: Buffer, extras: Extras, _gone: Gone) -> bytes:
+def _waiting_piece(head: PieceHead, batch: Buffer, extras: Extras) -> bytes:
     """Return a piece of messages that wait; each has its own verdict when it is applied."""
     priorities = {at: p for start, end, p in extras.priorities for at in range(start, end)}
     keys = dict(extras.dedup)

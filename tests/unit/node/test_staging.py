@@ -174,3 +174,33 @@ def test_a_query_lease_outlives_its_leader(sim: SimCluster) -> None:
     stale = ask(sim, "query.lease", n=0, **wanted)
     assert isinstance(stale, RaftlineError)
     assert stale.code == FencedQuery.code
+
+
+def test_messages_that_wait_are_not_lost_where_dedup_keys_do_not_fit(sim: SimCluster) -> None:
+    def keys_max(count: int) -> None:
+        for name in sim.running:
+            host(sim, name, TOPIC).machine.dedup._keys_max = count
+
+    def stage(query: str, extras: list[Any]) -> None:
+        payload = seal_batch([(None, b"%d" % at, (), 1_000) for at in range(3)])
+        key = {"batch": 0, "task": 0, "attempt": 0, "chunk": 0}
+        answer = ask(sim, "stage.put", query=query, payload=payload, extras=extras, **key)
+        assert answer == {"staged": True, "already": False}, answer
+
+    leader, _ = lead(sim, TOPIC)
+    due_ms = host(sim, leader, TOPIC).replica.time.stamp() + 60_000
+    hashes = [(at, b"%016d" % at) for at in range(3)]
+    stage("late", [[], hashes, [due_ms] * 3])
+    stage("plain", [])
+    keys_max(2)
+    winners = [(0, 0, 1)]
+    late: list[Any] = []
+    asked = {"query": "late", "batch": 0, "winners": winners}
+    node(sim, leader).ask(TOPIC, 0, "stage.publish", asked, 8_000, late.append)
+    other = ask(sim, "stage.publish", query="plain", batch=0, winners=winners)
+    assert (other["offset"], other["count"]) == (0, 3)  # it need not wait for the first
+    assert not late
+    keys_max(3)
+    sim.run_until(lambda: bool(late))
+    assert (late[0]["waiting"], late[0]["duplicates"]) == (3, 0)
+    assert sim.verify().identical

@@ -99,6 +99,16 @@ class Dedup:
             return None
         return OverLimit("dedup keys of this partition", rows, self._keys_max)
 
+    def room(self, at_ms: int, count: int) -> int:
+        """Return how many new keys fit, as far as ``count``. Changes nothing."""
+        room, row = self._keys_max - len(self), self._start
+        while room < count and row < self._end:
+            chunk = self._chunks[row // CHUNK_ROWS - self._dropped]
+            if chunk.untils[row % CHUNK_ROWS] > at_ms:
+                break
+            room, row = room + 1, row + 1
+        return room
+
     def add(self, key_hash: bytes, first: int, until_ms: int) -> None:
         """Remember a key that ``find`` does not find, when ``full`` lets it in."""
         row = self._end
