@@ -163,6 +163,24 @@ def test_a_lost_checkpoint_in_the_middle_of_a_lease_ends_no_query(
     assert values(query.read(query.lease())) == [b"2"]
 
 
+def test_a_lost_checkpoint_in_the_middle_of_an_ack_ends_no_query(
+    servers: str, line: Line, topic: str
+):
+    """The last batch was acked on a partition, and not on the other: it is committed."""
+    line.topics.create(topic, partitions=2)
+    for partition in range(2):
+        line.send(topic, b"%d" % partition, partition=partition, wait=True)
+    with Fenced(servers) as fenced:
+        for partition in range(2):
+            assert fenced.lease(topic, partition, "etl", "spark", 1, 10) == [(0, 1)]
+        assert fenced.ack(topic, 0, "etl", "spark", 1) == 1
+    line.send(topic, b"2", partition=0, wait=True)
+    query = Query(servers, topic)
+    assert values(query.batch()) == [b"2"]
+    assert query.batch() == []
+    assert counts(line, "etl", topic)["lag"] == 0
+
+
 def test_workers_and_spark_share_a_group(servers: str, line: Line, topic: str):
     line.topics.create(topic, partitions=1)
     publish(line, topic, [b"%04d" % n for n in range(100)])

@@ -62,7 +62,9 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             last = max((one.n for one in held if one is not None), default=0)
             # One that holds the number before was not reached by the last: it has to be, Q1.
             is_open = any(one is not None and one.ranges and not one.acked for one in held)
-            self._initial = self._at(max(0, last - 1) if is_open else last)
+            # Where it is acked on one, Spark has committed it: only the others were not told.
+            is_done = any(one is not None and one.n == last and one.acked for one in held)
+            self._initial = self._at(max(0, last - 1) if is_open and not is_done else last)
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
