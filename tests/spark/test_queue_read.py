@@ -181,6 +181,21 @@ def test_a_lost_checkpoint_in_the_middle_of_an_ack_ends_no_query(
     assert counts(line, "etl", topic)["lag"] == 0
 
 
+def test_a_query_that_ends_finishes_what_it_leased_before_a_crash(
+    servers: str, line: Line, topic: str
+):
+    line.topics.create(topic, partitions=2)
+    sent = [b"%04d" % n for n in range(20)]
+    publish(line, topic, sent)
+    query = Query(servers, topic)
+    query.lease()  # Spark crashes before it has this in its checkpoint
+    query.restart()
+    query.reader.prepareForTriggerAvailableNow()
+    assert values(query.batch()) == sent
+    assert query.batch() == []
+    assert counts(line, "etl", topic)["lag"] == 0
+
+
 def test_workers_and_spark_share_a_group(servers: str, line: Line, topic: str):
     line.topics.create(topic, partitions=1)
     publish(line, topic, [b"%04d" % n for n in range(100)])

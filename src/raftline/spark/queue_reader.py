@@ -11,7 +11,8 @@ Rules
     Q3  Without a checkpoint the query goes on with the lease that its name holds, so that nothing
         is left behind by a crash before the first checkpoint, or by a deleted one. The n of a
         query that is taken over this way is refused from then on.
-    Q4  The last batch of a query that ends (AvailableNow) is acked when Spark asks for more.
+    Q4  The last batch of a query that ends (AvailableNow) is acked when Spark asks for more. One
+        that was leased before a crash, and is not in Spark's log, is to be done before that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -79,7 +80,7 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: QueueOffset, limit: ReadLimit) -> QueueOffset:  # noqa: N802
         """Lease the next micro-batch, and ack the last. Q1."""
         n = int(start["n"])
-        if self._left is not None and self._left <= 0:
+        if self._left is not None and self._left <= 0 and not self._holds(n + 1):
             self._ack(n)  # Q4
             return start
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else LEASE_MAX * 1000
@@ -150,6 +151,11 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options, fenced = self.options, self._calls()
         for number in self._numbers():
             fenced.ack(options.topic, number, options.group, options.query, n)
+
+    def _holds(self, n: int) -> bool:
+        """Say whether messages are leased under n somewhere."""
+        held = [self._held(number) for number in self._numbers()]
+        return any(one is not None and one.n == n and one.ranges for one in held)
 
     def _held(self, number: int) -> Held | None:
         options = self.options
