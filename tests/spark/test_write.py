@@ -133,6 +133,23 @@ def test_chunks_are_no_larger_than_the_topic_takes(servers: str, line: Line, top
     assert len(direct.read(servers, topic)) == 400
 
 
+@pytest.mark.parametrize("more", [{}, {"dedup_key": ["a", "b"]}], ids=str)
+def test_priorities_stay_with_their_rows_over_arrow_batches(
+    servers: str, line: Line, topic: str, more: dict[str, list[str]]
+):
+    line.topics.create(topic, partitions=1)
+    tables = [
+        {"value": ["1", "2"], "priority": pa.array([0, 0], pa.int32())},
+        {"value": ["3", "urgent"], "priority": pa.array([0, 9], pa.int32()), **more},
+        {"value": ["5", "6"], "priority": pa.array([None, None], pa.int32())},
+    ]
+    given = {"servers": servers, "topic": topic}
+    made = writers.RaftlineWriter(option_table.parse(given, option_table.BATCH_WRITE))
+    made.commit([made.write(iter([pa.RecordBatch.from_pydict(table) for table in tables]))])
+    received = [message.value for message in take(line, topic, 6)]
+    assert received == [b"urgent", b"1", b"2", b"3", b"5", b"6"]
+
+
 def test_maps_are_headers_and_nulls_are_kept(servers: str, line: Line, topic: str):
     line.topics.create(topic, partitions=1)
     table = {

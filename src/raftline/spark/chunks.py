@@ -54,11 +54,16 @@ class Pile:
     def clear(self) -> None:
         """Begin anew."""
         self.messages: list[NewMessage] = []
-        self.priorities: list[int] = []
+        self.priorities: list[int] = []  # of the messages; those behind the last have none
         self.dedup: list[tuple[int, bytes]] = []
         self.seen: set[bytes] = set()
         self.dues_ms: list[int] = []
         self.size = 0
+
+    def rank(self, priorities: list[int]) -> None:
+        """Note the priorities of messages that are about to be added."""
+        self.priorities += [0] * (len(self.messages) - len(self.priorities))
+        self.priorities += priorities
 
 
 class Stager:
@@ -210,9 +215,9 @@ class Stager:
             else:
                 fitting = _fitting(sizes, begin, chunk_bytes, MESSAGES_MAX) or 1
             end = begin + fitting
-            pile.messages += messages[begin:end]
             if rows.priorities is not None:
-                pile.priorities += [rows.priorities[at] for at in lot[begin:end]]
+                pile.rank([rows.priorities[at] for at in lot[begin:end]])
+            pile.messages += messages[begin:end]
             pile.size += sum(sizes[begin:end])
             begin = end
 
@@ -229,9 +234,9 @@ class Stager:
             if dedup is not None:
                 pile.dedup.append((len(pile.messages), dedup))
                 pile.seen.add(dedup)
-            pile.messages.append(message)
             if rows.priorities is not None:
-                pile.priorities.append(rows.priorities[at])
+                pile.rank([rows.priorities[at]])
+            pile.messages.append(message)
             if due_ms is not None:
                 pile.dues_ms.append(due_ms)
             pile.size += size
