@@ -1,12 +1,14 @@
 """Messages as the async client hands them out: as received.py, awaited."""
 
 import asyncio
+import contextlib
 from collections.abc import Generator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from raftline.client.core.receives import Leased, Receiver, Wish
 from raftline.client.leased import Duration, LeasedMessage, failure_text
+from raftline.model.errors import Unavailable
 
 if TYPE_CHECKING:
     from raftline.client.async_line import AsyncLine
@@ -74,7 +76,8 @@ class AsyncMessage(LeasedMessage):
             return
         if error is None:
             await self.ack()
-        else:
+            return
+        with contextlib.suppress(Unavailable):  # closed meanwhile: what ended the block goes on
             await self.nack(failure_text(error))
 
 

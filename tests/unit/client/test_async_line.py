@@ -6,7 +6,11 @@ import pytest
 
 import raftline
 from raftline.client.async_line import AsyncLine
+from raftline.client.async_received import AsyncMessage
+from raftline.client.core.settles import Lease
+from raftline.client.wishes import wish_of
 from raftline.model.errors import Unavailable
+from raftline.model.message import Message
 
 NOBODY = "http://127.0.0.1:1"
 
@@ -42,3 +46,30 @@ def test_a_client_that_was_closed_before_its_first_use_stays_closed() -> None:
         await _hears_that_it_is_closed(line)
 
     asyncio.run(main())
+
+
+def test_who_is_cancelled_with_a_message_stays_cancelled_when_the_client_is_closed() -> None:
+    """It ended with Unavailable: the message could not be given back any more."""
+
+    async def main() -> None:
+        begun = asyncio.Event()
+
+        async def work(message: AsyncMessage) -> None:
+            async with message:
+                begun.set()
+                await asyncio.sleep(60)
+
+        async with raftline.connect_async(NOBODY, timeout="60s") as line:
+            worker = asyncio.create_task(work(_leased(line)))
+            await begun.wait()
+        worker.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await worker
+
+    asyncio.run(main())
+
+
+def _leased(line: AsyncLine) -> AsyncMessage:
+    wish = wish_of("orders", "billing", None, 1, 0, 0, None, 60_000, {})
+    lease = Lease("orders", 0, "billing", 1, 1, 1, 0, 30_000, 1e12)
+    return AsyncMessage(line, line.engine.receiver(wish), (lease, Message(0, 0, None, b"")))
