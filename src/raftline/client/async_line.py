@@ -397,9 +397,10 @@ class AsyncLine:
     async def close(self, timeout: Duration | None = None) -> None:  # noqa: ASYNC109
         """Send what is buffered, give back what is leased and not worked on, hang up."""
         engine = self._engine
-        if self._is_closed or engine is None:
+        if engine is None:
             self._is_closed = self._is_over = True
-            return
+        if self._is_closed or engine is None:
+            return  # it is over when the call that came first is done
         self._is_closed = True
         try:
             with contextlib.suppress(TimedOut):  # acks and sends are to go out all the same

@@ -69,6 +69,24 @@ def test_who_is_cancelled_with_a_message_stays_cancelled_when_the_client_is_clos
     asyncio.run(main())
 
 
+def test_a_second_close_takes_no_time_from_the_first() -> None:
+    """Workers could not say any more what became of their messages."""
+
+    async def main() -> None:
+        line = await raftline.connect_async(NOBODY, timeout="60s")
+        await line.send("orders", b"on its way")  # the close waits for it
+        first = asyncio.create_task(line.close(timeout="100ms"))
+        await asyncio.sleep(0)
+        await line.close()
+        assert not first.done()
+        await _leased(line).ack()
+        await first
+        with pytest.raises(Unavailable, match="the client is closed"):
+            await _leased(line).ack()
+
+    asyncio.run(main())
+
+
 def _leased(line: AsyncLine) -> AsyncMessage:
     wish = wish_of("orders", "billing", None, 1, 0, 0, None, 60_000, {})
     lease = Lease("orders", 0, "billing", 1, 1, 1, 0, 30_000, 1e12)
