@@ -16,7 +16,7 @@ Invariants
     H6  A replica that the WAL knows and whose directory or checkpoint is gone took part and was
         not meant to go: H3. One that the WAL does not know never took part: it may begin anew.
     H7  A replica that finds no room when it is made took part in nothing: it is made again until
-        there is.
+        there is. That may take long: until then it does not count as one that is about to be open.
 """
 
 import errno
@@ -147,6 +147,7 @@ class Shards:
         self.pressure = Pressure()
         self._replicas: dict[int, Replica] = {}
         self._opening: dict[int, int] = {}  # shard -> replica id
+        self._roomless: dict[int, int] = {}  # those of them that found no room: the same
         self._leaving: set[int] = set()  # being deleted
         self.quarantined: dict[int, tuple[int, str]] = {}  # shard -> replica id, reason
 
@@ -175,7 +176,8 @@ class Shards:
 
     def is_opening(self, shard: int) -> bool:
         """Say whether a replica of this shard is about to be open here."""
-        return shard in self._opening
+        opening = self._opening.get(shard)
+        return opening is not None and opening != self._roomless.get(shard)
 
     def is_leaving(self, shard: int) -> bool:
         """Say whether a replica of this shard is being deleted here."""
@@ -375,12 +377,15 @@ class Shards:
             if self._opening.get(shard) != replica:
                 return  # overtaken by a newer wish
             if result is not None:
+                self._roomless.pop(shard, None)
                 made(result)
             elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
                 self._log("warning", "replica.not_made", shard=shard, reason=str(error))
+                self._roomless[shard] = replica
                 self._clock.call_later(MAKE_AGAIN_MS, again)
             else:
                 del self._opening[shard]
+                self._roomless.pop(shard, None)
                 self.quarantine(shard, replica, f"could not be created: {error}")
 
         self._segments.run(make, done)
@@ -478,6 +483,7 @@ class Shards:
         self.close(shard)
         self.quarantined.pop(shard, None)
         self._opening.pop(shard, None)
+        self._roomless.pop(shard, None)
         self._leaving.add(shard)
         disk, pool, directory = self._disk, self._pool, shard_directory(shard)
 

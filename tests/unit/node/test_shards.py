@@ -168,6 +168,21 @@ def test_a_replica_that_found_no_room_is_made_when_there_is_some() -> None:
         assert [name for name in disk.listdir("shards") if not name.isdigit()] == []
 
 
+def test_where_a_replica_finds_no_room_others_are_known_to_lead() -> None:
+    """H7: clients that asked this node for the leader heard of none until there was room."""
+    with cluster(nodes=3, seed=62) as sim:
+        sim.advance("1s")
+        disk = sim.host("node-1").disk
+        disk.capacity_bytes = disk.used_bytes + 100
+        sim.create_topic(TOPIC, partitions=1, replication_factor=3)
+        sim.advance("5s")
+        ours = node(sim, "node-1")
+        shard = shard_of(sim, TOPIC)
+        assert ours.shards.get(shard) is None
+        assert ours.shards.known(shard)
+        assert ours.router.known_leader(shard) in (2, 3)
+
+
 @pytest.mark.parametrize("operations", range(1, 25))
 def test_the_power_may_fail_at_any_point_of_making_the_only_replica(operations: int) -> None:
     """H6: it never took part, so a start makes it anew."""
