@@ -312,6 +312,19 @@ class Desks:
                 found.append((shard, lane))
         return found
 
+    def _led_elsewhere(self, shards: Sequence[int]) -> Ready:
+        """Return those of ``shards`` that others lead, as the last to be asked.
+
+        Who asks guessed wrong, and would again: asking such a one, it finds the leader.
+        """
+        node = self._node
+        found: Ready = []
+        for shard in shards:
+            leader = node.router.known_leader(shard)
+            if leader != node.id and node.peers.is_live(leader):
+                found.append((shard, PRIORITY_MIN))
+        return found
+
     def leads_any(self, shards: Sequence[int]) -> bool:
         """Say whether one of ``shards`` is led here."""
         replicas = [self._node.shards.get(shard) for shard in shards]
@@ -332,7 +345,7 @@ class Desks:
 
     def _on_ready(self, body: memoryview, timeout_ms: int, reply: Reply) -> None:
         ask = _decode_ready(body)
-        found = self.ready_here(ask.shards, ask)
+        found = self.ready_here(ask.shards, ask) + self._led_elsewhere(ask.shards)
         if found or ask.wait_ms <= 0:
             reply(_pack(found))
             return

@@ -2,7 +2,9 @@
 
 First every leader is asked at once what waits for the group, then the best partition is asked for
 messages. Another receiver may have been faster: then the next best is asked. While nothing waits
-anywhere, all leaders are asked to say when that changes.
+anywhere, all leaders are asked to say when that changes. Where this node has no replica it guesses
+who leads; who is asked by mistake says so by a row for that partition, which is then asked last, by
+way of the router: that finds the leader, and remembers it.
 
 The first look begins a group on every partition where it is to begin at what comes next, or
 ordered: which partition serves first, and when the others do, makes no difference to that.

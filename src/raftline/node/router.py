@@ -125,6 +125,7 @@ class Routed(Generic[T]):
     """One call on its way."""
 
     __slots__ = (
+        "_asked",
         "_attempts",
         "_body",
         "_deadline",
@@ -162,6 +163,7 @@ class Routed(Generic[T]):
         self._done = done
         self._local = local
         self._repeatable = repeatable
+        self._asked = 0  # the node that was asked last; 0: here
         self._attempts = 0
         self._error: RaftlineError | None = None
         self._is_waiting = False  # for our own replica
@@ -177,6 +179,7 @@ class Routed(Generic[T]):
             return
         replica = router.directory.replica(self._shard)
         if replica is not None and replica.is_leader:
+            self._asked = 0
             self._is_waiting = True
             self._local(replica, int(left) + 1, self._here)
             if self._is_waiting:
@@ -190,6 +193,7 @@ class Routed(Generic[T]):
             else:
                 self._retry(NoLeader(router.directory.shard_name(self._shard)))
             return
+        self._asked = node
         router.remote.call(node, self._verb, self._body, max(1, int(left)), self._answered)
 
     def _here(self, answer: T | RaftlineError) -> None:
@@ -209,6 +213,8 @@ class Routed(Generic[T]):
 
     def _answered(self, answer: T | bytes | RaftlineError) -> None:
         if not isinstance(answer, RaftlineError):
+            if self._asked:
+                self._router.hint(self._shard, self._asked)
             self._done(answer)
         elif isinstance(answer, DEFINITE):
             leader = answer.extras.get("leader")

@@ -303,3 +303,26 @@ def test_what_waits_is_looked_for_where_something_may_be_and_nowhere_else(monkey
             assert isinstance(got[0], Received)
             settle(sim, got[0])
     assert 0 < looks <= 3 * 3 * PARTITIONS
+
+
+@pytest.mark.parametrize("wait_ms", [0, 3_000])
+def test_a_node_without_a_replica_finds_a_leader_that_is_not_the_first_host(wait_ms: int) -> None:
+    """It asked the first host for ever, who leads nothing, and said that there is nothing."""
+    with cluster(nodes=5, seed=21) as sim:
+        sim.create_topic(TOPIC, partitions=1, replication_factor=3)
+        sim.advance("2s")
+        shard = shard_of(sim, TOPIC)
+        hosts = node(sim, "node-1").hosts(shard)
+        sim.command("cluster.transfer", topic=TOPIC, partition=0, to_node=hosts[1])
+        sim.advance("1s")
+        leader = node(sim, f"node-{hosts[1]}").shards.get(shard)
+        assert leader is not None
+        assert leader.is_leader
+        others = [name for name in sim.running if node(sim, name).shards.get(shard) is None]
+        assert len(others) == 2
+        for offset, name in enumerate(others):
+            sim.append(TOPIC, [b"one"], via=f"node-{hosts[1]}")
+            got = receive(sim, via=name, partition=-1, wait_ms=wait_ms)
+            assert offsets(got) == [offset]
+            assert node(sim, name).router.leader_of(shard) == hosts[1]
+            assert offsets(receive(sim, via=name, partition=-1)) == []
