@@ -88,7 +88,7 @@ class Router:
             return replica.leader_node
         hinted = self._hints.get(shard, 0)
         hosts = self.directory.hosts(shard)
-        if hinted and attempt == 0:
+        if hinted and attempt == 0 and (hinted == self.node or self.peers.is_live(hinted)):
             return hinted
         live = [host for host in hosts if host != self.node and self.peers.is_live(host)]
         if not live:

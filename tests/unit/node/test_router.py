@@ -17,7 +17,9 @@ from raftline.model.errors import (
 from raftline.node.remote import VERB_APPEND
 from raftline.node.replica import Replica
 from raftline.node.router import Router
+from raftline.testing import cluster
 from raftline.transport.rpcs import Heartbeat
+from tests.unit.node import whole
 from tests.unit.node.little_ports import HandLink
 from tests.unit.node.little_replica import SHARD, LittleNode
 from tests.unit.node.test_remote import Ends
@@ -248,3 +250,21 @@ def test_our_own_replica_that_lost_its_leadership_sends_the_call_on() -> None:
     calls.reply(3, b"done")
     calls.clock.advance(1_000)
     assert calls.heard == ["b'done'"]
+
+
+def test_a_leader_that_fell_silent_is_not_asked_by_who_has_no_replica() -> None:
+    """It was remembered, and its link stays open: every call waited there for all its time."""
+    with cluster(nodes=5, seed=21) as sim:
+        sim.create_topic("orders", partitions=1, replication_factor=3)
+        sim.advance("2s")
+        shard = whole.shard_of(sim, "orders")
+        second = whole.node(sim, "node-1").hosts(shard)[1]
+        sim.command("cluster.transfer", topic="orders", partition=0, to_node=second)
+        sim.advance("1s")
+        hosts = whole.node(sim, "node-1").hosts(shard)
+        other = next(n for n in sim.running if sim.number_of(n) not in hosts)
+        sim.append("orders", [b"one"], via=other)
+        assert whole.node(sim, other).router.leader_of(shard) == second
+        sim.isolate(f"node-{second}")
+        sim.advance("5s")
+        assert sim.append("orders", [b"two"], via=other, timeout="2s").base_offset == 1
