@@ -12,6 +12,8 @@ Rules
         random while later, or those who miss the same leader would split the votes.
     V5  A shard that is out of service costs the others nothing: what it has in the WAL is kept, but
         holds no file back.
+    V6  A leader may rest, and the word of it be lost on the way. A voter that hears nothing stands,
+        which wakes the leader; who does not vote says that it is awake.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,11 +33,14 @@ from raftline.model.settings import effective
 from raftline.node.partition import PartitionHost
 from raftline.node.replica import Replica
 from raftline.node.trims import trim
-from raftline.raft.rpc import Entry
+from raftline.raft.rpc import NOBODY, Entry
+from raftline.raft.state import Role
 from raftline.storage.wal import EntriesOf
 from raftline.transport.rpcs import (
     FRAME_QUIET,
+    FRAME_UNQUIET,
     Heartbeat,
+    Quiet,
     encode_quiets,
 )
 
@@ -176,7 +181,7 @@ class Upkeep:
             if replica.is_about_to_stand:
                 standing.append(replica)
             else:
-                replica.tick()
+                self._tick_one(replica)
         if standing:
             spread_ms = self._node.settings.raft.quick_failover_ms_max
             wait_ms = self._node.rng.randrange(0, spread_ms + 1)
@@ -189,7 +194,17 @@ class Upkeep:
             return
         for replica in replicas:
             if not replica.is_closed:
-                replica.tick()
+                self._tick_one(replica)
+
+    def _tick_one(self, replica: Replica) -> None:
+        """Let a tick pass. Who forgets its leader and does not stand wakes it: V6."""
+        raft = replica.raft
+        leader = raft.leader
+        replica.tick()
+        if leader not in (NOBODY, raft.id, raft.leader) and raft.role is Role.FOLLOWER:
+            row = Quiet(replica.shard, replica.id, leader, raft.term, 0, 0)
+            node = node_of(ReplicaId(leader))
+            self._node.peers.send(node, encode_quiets(FRAME_UNQUIET, [row]))
 
     def _expire(self) -> None:
         if self._node.is_stopping:

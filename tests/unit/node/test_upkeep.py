@@ -1,10 +1,13 @@
-"""Upkeep: ticks after a late turn, ticks of all nodes at once, and a disk that fills. V1-V5."""
+"""Upkeep: ticks after a late turn, ticks of all nodes at once, and a disk that fills. V1-V6."""
 
 import pytest
 
 from raftline.model.errors import DiskFull
+from raftline.model.ids import CATALOG_SHARD, ReplicaId, node_of
 from raftline.model.limits import GIB
+from raftline.node.replica import Replica
 from raftline.testing import SimCluster, cluster
+from raftline.transport.rpcs import Quiet
 from tests.unit.node.whole import answer_of, lead, node, replica
 
 TOPIC = "orders"
@@ -179,3 +182,31 @@ def test_a_node_that_hears_no_majority_says_whom_it_misses() -> None:
         assert node(sim, leader).reason.startswith(f"{min(left, right)}, {max(left, right)} cannot")
         sim.start(left)
         sim.run_until(lambda: not node(sim, leader).reason, within="10s")
+
+
+def test_who_does_not_vote_knows_its_leader_again_when_the_word_of_its_rest_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """V6: it forgot the leader, who rested, for as long as nothing happened in the shard."""
+    with cluster(nodes=5, seed=21) as sim:
+        sim.advance("1s")
+        first = node(sim, "node-1").shards.get(CATALOG_SHARD)
+        assert first is not None
+        observer = node(sim, f"node-{node_of(ReplicaId(first.conf.learners[0]))}")
+        own = observer.shards.get(CATALOG_SHARD)
+        assert own is not None
+        told_quiet = observer.elections.told_quiet
+        lost: list[Quiet] = []
+
+        def lose_one(told: Replica | None, row: Quiet) -> bool:
+            if told is own and not lost:
+                lost.append(row)
+                return True  # nothing comes back for a frame that was lost
+            return told_quiet(told, row)
+
+        monkeypatch.setattr(observer.elections, "told_quiet", lose_one)
+        sim.create_topic("orders", partitions=1, replication_factor=3)
+        sim.advance("30s")
+        assert lost
+        assert own.leader_node == first.leader_node != 0
+        assert own.quiet
