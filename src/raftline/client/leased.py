@@ -151,8 +151,12 @@ class LeasedMessage:
 
 
 def failure_text(error: BaseException) -> str:
-    """Return an exception as the reason of a nack."""
-    return f"{type(error).__name__}: {error}"[:500]
+    """Return an exception as the reason of a nack, also one that fails to say what it is."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"[:500]
+    except Exception:  # noqa: BLE001 somebody else's __str__: the message is to be settled
+        return name[:500]
 
 
 def plain_text(reason: object) -> str:

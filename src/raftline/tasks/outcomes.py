@@ -10,6 +10,8 @@ class Retry(Exception):
         InvalidArgument: the delay is none; the task fails of it.
     """
 
+    delay: Duration | None = None  # also of a kind of it that says nothing
+
     def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
         super().__init__(reason or "the task asked to be run again")
         if delay is not None:

@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 
 from raftline.client.clock import mono_ms
-from raftline.client.leased import Duration, duration_ms
+from raftline.client.leased import Duration, duration_ms, failure_text
 from raftline.client.line import Line
 from raftline.client.received import Message, Receiving
 from raftline.model.errors import InvalidArgument, RaftlineError
@@ -39,6 +39,7 @@ from raftline.tasks.outcomes import GiveUp, Retry
 
 UNKNOWN_DELAY_MS = 5_000
 REASON_CHARS = 500
+RETRIES_DIGITS_MAX = 9  # in a header that anybody may have written
 CHECK_S = 0.1
 PAUSE_S = 1.0  # after a receiver failed
 
@@ -160,7 +161,8 @@ class Worker:
             self._settle(message, lambda: message.nack(reason, UNKNOWN_DELAY_MS / 1000))
             return
         text = headers.get(TASK_RETRIES_HEADER, b"")
-        retries = int(text) if text.isdigit() else task.max_retries
+        is_number = text.isdigit() and len(text) <= RETRIES_DIGITS_MAX
+        retries = int(text) if is_number else task.max_retries
         if message.attempt > retries + 1:
             reason = f"no attempt left: it was delivered {message.attempt - 1} times"
             self._settle(message, lambda: message.reject(reason))
@@ -183,7 +185,7 @@ class Worker:
 
     def _failed(self, message: Message, error: BaseException, *, is_last: bool) -> None:
         self.failed += 1
-        reason = f"{type(error).__name__}: {error}"[:REASON_CHARS]
+        reason = failure_text(error)
         log.warning("%s failed: %s\n%s", message.id, reason, _traceback(error))
         if is_last or isinstance(error, GiveUp):
             self._settle(message, lambda: message.reject(reason))

@@ -12,7 +12,7 @@ from raftline.client.line import Line
 from raftline.client.received import Message
 from raftline.model.errors import InvalidArgument
 from raftline.model.message import Message as Stored
-from raftline.model.tasks import TASK_TYPE_HEADER
+from raftline.model.tasks import TASK_RETRIES_HEADER, TASK_TYPE_HEADER
 from raftline.tasks import App, Retry
 from raftline.tasks.worker import Worker
 from raftline.tasks.worker import log as worker_log
@@ -43,6 +43,25 @@ def raises() -> None:
     raise ValueError("\udcff")
 
 
+class Wordless(Exception):
+    def __str__(self) -> str:
+        return self.args[0]  # there is none
+
+
+class Bare(Retry):
+    def __init__(self) -> None: ...
+
+
+@app.task
+def raises_without_words() -> None:
+    raise Wordless
+
+
+@app.task
+def asks_without_a_delay() -> None:
+    raise Bare
+
+
 @app.task
 def prints(text: object = None) -> None: ...
 
@@ -54,17 +73,29 @@ def prints(text: object = None) -> None: ...
         ("is_cancelled", b"{}", 1),
         ("asks_for_nonsense", b"{}", 1),
         ("raises", b"{}", 1),
+        ("raises_without_words", b"{}", 1),
+        ("asks_without_a_delay", b"{}", 1),
         ("prints", b'"\xff"', 0),
         ("prints", b"[" * 50_000 + b"]" * 50_000, 0),
     ],
-    ids=["leaves", "is_cancelled", "asks_for_nonsense", "raises", "no text", "too deep"],
+    ids=[
+        "leaves",
+        "is_cancelled",
+        "asks_for_nonsense",
+        "raises",
+        "raises_without_words",
+        "asks_without_a_delay",
+        "no text",
+        "too deep",
+    ],
 )
 def test_no_task_ends_its_worker(
     name: str, payload: bytes, failed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread that ended took no more work; with the last one the worker ended, well content."""
     monkeypatch.setattr(worker_log, "disabled", True)  # halves of characters in a test's output
-    headers = ((TASK_TYPE_HEADER, name.encode()),)
+    retries = b"9" * 5_000 if name == "raises" else b"3"  # not what it means, but who knows
+    headers = ((TASK_TYPE_HEADER, name.encode()), (TASK_RETRIES_HEADER, retries))
     stored = Stored(offset=0, timestamp_ms=5, key=None, value=payload, headers=headers)
     lease = Lease("tasks", 0, "workers", 1, 1, 1, 0, 10_000, mono_ms() + 10_000)
     with Line(NOBODY, timeout="50ms") as line:
