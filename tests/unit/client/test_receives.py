@@ -68,6 +68,21 @@ def test_messages_come_with_their_lease() -> None:
     assert (poll["count"], poll["wait"], poll["lease"]) == (1, 20_000, LEASE_MS)
 
 
+def test_nothing_is_asked_for_behind_what_is_there() -> None:
+    """A worker's thread asks when it sees that nothing is there; the answer may come before that.
+
+    What came then lay behind a task that took hours, and its lease was extended all the time.
+    """
+    desk = Desk(leased(0, 1), leased(1, 1), extend=True, count=1)
+    desk.receiver.start()
+    desk.clock.advance(2)
+    assert len(desk.receiver.ready) == 1
+    desk.receiver.poll()  # decided upon before
+    desk.clock.advance(2)
+    assert [message.offset for _, message in desk.receiver.ready] == [0]
+    assert len(desk.polls()) == 1
+
+
 def test_more_is_asked_for_as_the_worker_is_fast() -> None:
     desk = Desk(leased(0, 1), leased(1, 4), leased(5, 16), None)
     desk.receiver.start()

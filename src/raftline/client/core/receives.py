@@ -178,8 +178,8 @@ class Receiver:
         )
 
     def poll(self) -> None:
-        """Ask for messages, unless there are enough."""
-        if self._is_polling or self.is_over or self.is_closed:
+        """Ask for messages, unless there are enough: a thread may have looked before they came."""
+        if not self.wants_more:
             return
         if self._settles.under_way > UNDER_WAY_MAX:
             self._caller.clock.call_later(PAUSE_MS, self.poll)
