@@ -1,11 +1,14 @@
 """Work groups over gRPC, on a real node: receive, settle, and both in one stream."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import grpc.aio
 import pytest
 
+from raftline.gateways.grpc.leasing import Leasing
+from raftline.machines.delivery.commands import RELEASE
+from raftline.model.calls import Received
 from raftline.model.records import open_batches
 from raftline.wire.proto.raftline.v1 import deliveries_pb2 as pb
 from raftline.wire.proto.raftline.v1 import groups_pb2
@@ -344,3 +347,34 @@ def test_what_a_stream_did_not_settle_comes_again() -> None:
         assert {d.attempt for d in got} == {2}
 
     serve(scenario)
+
+
+def test_what_comes_in_the_moment_a_worker_leaves_is_given_back() -> None:
+    """It was leased to nobody until its lease ran out, and that counted as a delivery."""
+
+    class Calls:
+        def __init__(self) -> None:
+            self.settled: list[Any] = []
+
+        def receive(self, *arguments: Any, **wishes: Any) -> None:
+            self.answer = arguments[9]
+
+        def settle(
+            self, topic: str, partition: int, settles: list[Any], timeout_ms: int, done: Any
+        ) -> None:
+            self.settled += settles
+
+    async def scenario() -> None:
+        calls = Calls()
+        leasing = Leasing(cast("Any", calls), reply_bytes_max=1 << 20)
+        wish = leasing.wish_of(pb.ReceiveRequest(topic="orders", group="w"), 1)
+        waiting = asyncio.create_task(leasing.lease(wish, 1, 0, 1_000, lambda: True))
+        await asyncio.sleep(0)
+        calls.answer(Received(2, 3, 7, 500, [40, 41, 1, 0], b"", 100))
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        (given,) = calls.settled
+        assert (given.verb, given.term, given.sequence, given.ranges) == (RELEASE, 3, 7, [40, 41])
+
+    asyncio.run(scenario())

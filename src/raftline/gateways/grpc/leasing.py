@@ -1,5 +1,6 @@
 """Receives: what is asked for, leased, and how it looks."""
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -104,7 +105,15 @@ class Leasing:
             ordered=wish.ordered,
             is_wanted=is_wanted,
         )
-        return unwrap(await future)
+        try:
+            return unwrap(await future)
+        except asyncio.CancelledError:
+            # The answer may be there and just not heard.
+            if future.done() and not future.cancelled():
+                answer = future.result()
+                if isinstance(answer, Received):
+                    self.give_back(wish, answer)
+            raise
 
     def reply_of(self, wish: ReceiveWish, received: Received) -> pb.ReceiveReply:
         """Return what was leased as replies carry it."""
