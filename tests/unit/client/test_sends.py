@@ -418,6 +418,70 @@ def test_a_flush_waits_for_messages_with_wishes() -> None:
     assert bench.sends.under_way == 1
 
 
+def once(number: int, **wishes: object) -> dict[str, object]:
+    return {"value": str(number), "dedup_key": str(number), **wishes}
+
+
+def test_messages_of_a_key_with_dedup_keys_do_not_overtake_each_other() -> None:
+    """Requests that waited, were full or were waited for went out beside those before them."""
+    told = {"results": [{"id": "t.0.0", "partition": 0, "offset": 0}]}
+    bench = Bench(refusal("no_leader"), reply(told), *[None] * 10)
+    bench.send(b"x", key=b"k", item=once(0))
+    rows = [bench.row(Handle(), b"x", key=b"k", item=once(n)) for n in range(1, 2_500)]
+    bench.sends.take(rows)
+    (last,) = bench.send(b"x", key=b"k", item=once(2_500))
+    bench.sends.watch(last, lambda: None)
+    assert len(bench.posted()) == 1
+    bench.clock.advance(500)
+    posted = [[row["value"] for row in r.json()["messages"]] for r in bench.posted()]
+    assert posted == [["0"], ["0"], [str(n) for n in range(1, 1_001)]]
+
+
+def test_messages_of_other_keys_that_are_waited_for_go_beside_each_other() -> None:
+    bench = Bench(*[None] * 10)
+    for number in range(6):
+        (sent,) = bench.send(b"x", key=b"k%d" % number, item=once(number))
+        bench.sends.watch(sent, lambda: None)
+    assert len(bench.posted()) == 4
+    assert bench.sends.under_way == 6
+
+
+def test_one_with_a_dedup_key_in_a_hurry_does_not_take_the_others_time() -> None:
+    told = {"results": [{"id": "t.0.0", "partition": 0, "offset": 0}]}
+    bench = Bench(reply(told), *[refusal("no_leader")] * 5, *[reply(told)] * 3)
+    bench.send(b"x", item=once(0), timeout_ms=10_000.0)
+    (calm,) = bench.send(b"x", item=once(1), timeout_ms=10_000.0)
+    (hasty,) = bench.send(b"x", item=once(2), timeout_ms=50.0)
+    bench.sends.flush(lambda: None)
+    bench.clock.advance(160)
+    assert hasty.is_done
+    assert not calm.is_done
+    bench.clock.advance(5_000)
+    assert calm.outcome().offset == 0
+
+
+def test_one_behind_others_of_its_key_ends_by_its_own_deadline() -> None:
+    bench = Bench(None, None, None)
+    bench.send(b"x", key=b"k", item=once(0), timeout_ms=10_000.0)
+    bench.send(b"x", key=b"k", item=once(1), timeout_ms=9_000.0)
+    (hasty,) = bench.send(b"x", key=b"k", item=once(2), timeout_ms=50.0)
+    bench.sends.watch(hasty, lambda: None)
+    bench.clock.advance(60)
+    with pytest.raises(TimedOut):
+        hasty.outcome()
+    assert bench.sends.under_way == 2
+    bench.clock.advance(9_000)
+    assert bench.sends.under_way == 1
+
+
+def test_requests_do_not_become_many_where_deadlines_differ() -> None:
+    bench = Bench(*[None] * 100)
+    for number in range(1_000):
+        bench.send(b"x", item=once(number), timeout_ms=9_000.0 + 5_000.0 * (number % 2))
+    assert len(bench.posted()) <= 4
+    assert len(bench.sends._items["t"]) <= 32
+
+
 def test_one_in_a_hurry_does_not_take_the_others_time() -> None:
     bench = Bench(PRODUCER, *[refusal("no_leader")] * 5, *[stored(0)] * 2)
     (calm,) = bench.send(b"calm", timeout_ms=10_000.0)

@@ -123,17 +123,22 @@ class Batch(Load):
 class Items(Load):
     """Messages with wishes of their own (delay, dedup key), sent as JSON."""
 
-    __slots__ = ("results", "rows", "topic")
+    __slots__ = ("keys", "results", "rows", "topic")
 
     def __init__(self, topic: str) -> None:
         super().__init__()
         self.topic = topic
+        self.keys: set[bytes] = set()  # of messages that have one
         self.rows: list[dict[str, Any]] = []
         self.results: list[Sent | RaftlineError] = []
 
-    def add(self, row: dict[str, Any], size_bytes: int, deadline_ms: float) -> int:
+    def add(
+        self, row: dict[str, Any], key: bytes | None, size_bytes: int, deadline_ms: float
+    ) -> int:
         """Take a message; return its place."""
         at = self.count
+        if key is not None:
+            self.keys.add(key)
         self.deadline_ms = min(self.deadline_ms, deadline_ms) if at else deadline_ms
         self.rows.append(row)
         self.size_bytes += size_bytes

@@ -13,8 +13,11 @@ Rules
     S4  Messages with a delay or a dedup key are sent again after a lost answer, too: a dedup key
         makes that safe, a mere delay may then be stored twice.
     S5  A flush waits for what was taken before it, not for what others send meanwhile.
+    S6  Requests of messages with wishes leave in their order. One goes beside others only if it
+        shares no key with them (S2), and messages share one as they share a batch (lanes, L7).
 """
 
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,8 +27,8 @@ import msgspec
 
 from raftline.client.core.batches import Batch, Handle, Items, Load, Sent
 from raftline.client.core.caller import Caller
-from raftline.client.core.lanes import Lane
-from raftline.client.core.ports import Ask, Reply
+from raftline.client.core.lanes import PARTS_MAX, SPREAD_MS, Lane
+from raftline.client.core.ports import Ask, Reply, Timer
 from raftline.client.core.topology import TopicMap
 from raftline.client.core.wire import read_body
 from raftline.model.errors import (
@@ -94,8 +97,10 @@ class Sends:
         "_counted",
         "_find_topic",
         "_items",
+        "_items_due_ms",
         "_items_flying",
         "_items_sent",
+        "_items_timer",
         "_lanes",
         "_placed",
         "_turns",
@@ -140,9 +145,11 @@ class Sends:
         self._placed: dict[str, list[Callable[[], None]]] = {}  # who hears when it is known
         self._watched: list[tuple[Handle, Callable[[], None]]] = []  # not in a batch yet
         self._turns: dict[str, int] = {}
-        self._items: dict[str, Items] = {}  # open ones by topic
+        self._items: dict[str, list[Items]] = {}  # that wait, by topic; the last is open
         self._items_flying: dict[str, int] = {}
         self._items_sent: dict[int, Items] = {}  # those flying, by id
+        self._items_timer: Timer | None = None
+        self._items_due_ms = 0.0  # when it wakes us
         self._under_way = 0  # messages
         self._wall_ms = 0
 
@@ -211,7 +218,8 @@ class Sends:
         unplaced = [name for name in self._unplaced if topic in (None, name)]
         loads: list[Load] = [batch for lane in lanes for batch in lane.batches()]
         if topic is None:
-            loads += [*self._items.values(), *self._items_sent.values()]
+            loads += [items for waiting in self._items.values() for items in waiting]
+            loads += self._items_sent.values()
         left = 1 + len(loads) + len(unplaced)
 
         def one_done() -> None:
@@ -226,8 +234,9 @@ class Sends:
             self._placed.setdefault(name, []).append(partial(self._flush, name, one_done))
         for lane in lanes:
             lane.close_all()
-        for items in self._items.values():
-            items.is_urgent = True
+        for waiting in self._items.values():
+            for items in waiting:
+                items.is_urgent = True
         self._pump_items()
         one_done()
 
@@ -355,25 +364,70 @@ class Sends:
 
     def _take_item(self, row: Row) -> None:
         """Put a message with wishes into a JSON request. S4."""
-        handle, topic, size, wishes = row[0], row[1], row[7], row[10]
+        handle, topic, size, deadline_ms, wishes = row[0], row[1], row[7], row[8], row[10]
         assert wishes is not None
-        items = self._items.get(topic)
-        if items is not None and (
-            items.count >= ITEMS_MAX or items.size_bytes + size > ITEMS_BYTES_MAX
+        waiting = self._items.setdefault(topic, [])
+        items = waiting[-1] if waiting else None
+        if (
+            items is None
+            or items.count >= ITEMS_MAX
+            or items.size_bytes + size > ITEMS_BYTES_MAX
+            or (abs(deadline_ms - items.deadline_ms) > SPREAD_MS and len(waiting) < PARTS_MAX)
         ):
-            self._send_items(self._items.pop(topic))
-            items = None
-        if items is None:
-            items = self._items[topic] = Items(topic)
-        handle.at = items.add(wishes, size, row[8])
+            items = Items(topic)
+            waiting.append(items)
+        handle.at = items.add(wishes, row[2], size, deadline_ms)
         handle.load = items
 
     def _pump_items(self) -> None:
-        for topic, items in list(self._items.items()):
-            flying = self._items_flying.get(topic, 0)
-            if not flying or (items.is_urgent and flying < ITEMS_FLYING_MAX):
+        for topic, waiting in list(self._items.items()):
+            while waiting and self._may_go(topic, waiting):
+                self._send_items(waiting.pop(0))
+            if not waiting and self._items.get(topic) is waiting:
                 del self._items[topic]
-                self._send_items(items)
+        self._watch_items()
+
+    def _watch_items(self) -> None:
+        """Be woken when the time of a request that waits is up."""
+        waiting = [items.deadline_ms for rows in self._items.values() for items in rows]
+        due_ms = min(waiting, default=math.inf)
+        if self._items_timer is not None:
+            if due_ms >= self._items_due_ms:
+                return  # it looks again then
+            self._items_timer.cancel()
+            self._items_timer = None
+        if waiting:
+            self._items_due_ms = due_ms
+            clock = self.caller.clock
+            delay = max(0.0, due_ms - clock.mono_ms())
+            self._items_timer = clock.call_later(delay, self._end_late_items)
+
+    def _end_late_items(self) -> None:
+        """End requests that waited until their time was up: others of their keys took it."""
+        self._items_timer = None
+        now = self.caller.clock.mono_ms()
+        for topic, waiting in list(self._items.items()):
+            late = [items for items in waiting if items.deadline_ms <= now]
+            waiting[:] = [items for items in waiting if items.deadline_ms > now]
+            for items in late:
+                items.finish(TimedOut(f"sending {items.count} messages to {topic}", 0))
+                self.finished(items)
+        self._pump_items()
+
+    def _may_go(self, topic: str, waiting: list[Items]) -> bool:
+        """Say whether the first request that waits may be sent. S6."""
+        flying = self._items_flying.get(topic, 0)
+        first = waiting[0]
+        is_due = first.is_urgent or len(waiting) > 1
+        return not flying or (
+            is_due
+            and flying < ITEMS_FLYING_MAX
+            and all(
+                first.keys.isdisjoint(before.keys)
+                for before in self._items_sent.values()
+                if before.topic == topic
+            )
+        )
 
     def _send_items(self, items: Items) -> None:
         topic = items.topic
