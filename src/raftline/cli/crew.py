@@ -9,6 +9,7 @@ Rules
         mean that the first one counted.
     W5  A job whose command cannot be started is nacked: it must not end the thread, nor one after
         the other of all workers. A variable holds no NUL, so the key of a message is shown without.
+        Nor does it end because nobody reads its standard error.
 """
 
 import contextlib
@@ -105,7 +106,7 @@ class Crew:
                 try:
                     job = self._source.lease(caller, wait_ms)
                 except PASSING as error:
-                    self._session.note(f"{error.message}; trying again")
+                    self._note(f"{error.message}; trying again")
                     self._stop.wait(PAUSE_MS / 1000)
                     continue
                 except RaftlineError as error:
@@ -177,7 +178,7 @@ class Crew:
             _end(process)
             raise
         lines = said.decode("utf-8", "replace").strip().splitlines()
-        with self._lock:
+        with self._lock, contextlib.suppress(OSError):  # W5
             sys.stderr.writelines(line + "\n" for line in lines)
             sys.stderr.flush()
         if process.returncode == 0:
@@ -208,9 +209,13 @@ class Crew:
         except LeaseLost as error:
             raise _Ended(error.message, is_lost=True) from error
         except RaftlineError as error:
-            self._session.note(f"{job.id}: its lease could not be renewed: {error.message}")
+            self._note(f"{job.id}: its lease could not be renewed: {error.message}")
 
     # ------------------------------------------------------------------ telling
+
+    def _note(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # W5
+            self._session.note(text)
 
     def _tell(self, job: Job, outcome: str, reason: str, began_ms: float) -> None:
         took_ms = round(clock.mono_ms() - began_ms)

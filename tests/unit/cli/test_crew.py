@@ -67,3 +67,28 @@ def test_a_node_with_too_much_to_do_is_asked_again(monkeypatch: pytest.MonkeyPat
     jobs = Jobs(OverLimit("receivers that wait", 2, 1), job(1), busy=1)
     assert run(jobs) == 0
     assert jobs.said == [("1", "ack")]
+
+
+class Unread:
+    """A standard error that nobody reads."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+    def writelines(self, lines: object) -> None:
+        for _ in iter(lines):  # type: ignore[call-overload]
+            raise BrokenPipeError
+
+    def flush(self) -> None: ...
+
+
+def test_what_is_done_is_acked_though_nobody_reads_its_errors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread ended, the next one with the message's next delivery, and so the worker."""
+    monkeypatch.setattr("raftline.cli.crew.PAUSE_MS", 1)
+    monkeypatch.setattr("sys.stderr", Unread())
+    jobs = Jobs(OverLimit("receivers that wait", 2, 1), job(1), job(2))
+    plan = Plan(command="echo no >&2", concurrency=1, lease_ms=5_000, grace_ms=0, is_draining=True)
+    assert Crew(Session("", timeout_ms=100, as_json=False), jobs, plan).run() == 0
+    assert jobs.said == [("1", "ack"), ("2", "ack")]
