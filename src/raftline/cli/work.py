@@ -102,7 +102,6 @@ class Work:
         waiting = [row["lease_token"] for row in rows]
         try:
             for row in rows:
-                waiting.remove(row["lease_token"])
                 if self._is_meant(row, window):
                     message = from_json(self._topic, row["partition"], row)
                     priority = row.get("priority", 0)
@@ -110,6 +109,7 @@ class Work:
                     printed.append(row["lease_token"])
                 else:
                     self._held.append(row["lease_token"])
+                waiting.remove(row["lease_token"])
         finally:
             self._held += waiting
             self._settle("ack", printed)

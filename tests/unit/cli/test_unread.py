@@ -65,6 +65,30 @@ def test_a_worker_stops_when_nobody_reads_what_it_tells() -> None:
     assert ("POST", "/tasks/tasks.0.1/ack") in [asked[:2] for asked in server.asked]
 
 
+def test_what_was_leased_and_not_printed_is_released() -> None:
+    """The message whose printing failed was nobody's until its lease ran out."""
+    rows = [
+        {"id": f"orders.0.{n}", "partition": 0, "offset": n, "timestamp": 5, "value": "v",
+         "attempt": 1, "lease_token": f"token-{n}"}
+        for n in range(3)
+    ]  # fmt: skip
+
+    def script(method: str, path: str, query: dict[str, list[str]], body: Any) -> Answer:
+        if path.endswith("/receive"):
+            return 200, {"messages": rows}
+        if path == "/v1/topics/orders":
+            return 200, {"partitions": [{"partition": 0}]}
+        return 200, {"results": []}
+
+    with ScriptedServer(script) as server:
+        code, told = run_unread(
+            "raftline", "consume", "orders", "--group", "g", "--server", server.url
+        )
+    assert (code, told) == (0, "")
+    (released,) = [body for _, path, body in server.asked if path == "/v1/messages/release"]
+    assert sorted(released["lease_tokens"]) == ["token-0", "token-1", "token-2"]
+
+
 def test_seeds_end_when_nobody_reads_of_them() -> None:
     code, told = run_unread(
         "raftline.testing.sim", "--seeds", "2", "--seconds", "16", "--operations", "5",
