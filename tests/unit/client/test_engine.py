@@ -1,5 +1,7 @@
 """The core put together: it finds topics and leaders, and finds them again when they move."""
 
+import sys
+import threading
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -7,8 +9,9 @@ import pytest
 
 from raftline.client.core.batches import Handle
 from raftline.client.core.engine import REFRESH_MS, Engine, Options
+from raftline.client.core.receives import Receiver, Wish
 from raftline.model.errors import RaftlineError, UnknownTopic
-from tests.unit.client.world import FakeClock, Nodes, Request, refusal
+from tests.unit.client.world import FakeClock, Nodes, Request, Script, refusal
 
 if TYPE_CHECKING:
     from raftline.client.core.topology import TopicMap
@@ -149,3 +152,27 @@ def test_flush_waits_for_sends_and_settles() -> None:
     world.clock.advance(500)
     assert done == [1, 2]
     assert handle.is_done
+
+
+def test_receivers_of_many_threads_are_all_closed() -> None:
+    """One that was forgotten kept what it had leased, and its poll, when its client was closed."""
+    clock = FakeClock()
+    engine = Engine(clock, Script(clock), Random(5), ["node:1"], Options())
+    receivers: list[Receiver] = []
+
+    def begin() -> None:
+        receivers.extend([engine.receiver(Wish(topic="t", group="g")) for _ in range(40)])
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=begin) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    engine.close_receivers(lambda: None)
+    assert len(receivers) == 320
+    assert all(receiver.is_closed for receiver in receivers)

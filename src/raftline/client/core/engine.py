@@ -1,6 +1,7 @@
 """The client's core put together: topology, calls, sends, receivers, settles."""
 
 from collections.abc import Callable
+from itertools import count
 from random import Random
 from urllib.parse import quote
 
@@ -38,7 +39,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Engine:
-    """One client's state; all calls on one thread."""
+    """One client's state; all calls on one thread, but for ``receiver``."""
 
     __slots__ = (
         "_finding",
@@ -77,8 +78,8 @@ class Engine:
         self.settles = Settles(self.caller, timeout_ms=options.timeout_ms)
         self.is_closed = False
         self._network = network
-        self._numbers = 0  # of receivers
-        self._receivers: list[Receiver] = []
+        self._numbers = count(1)  # of receivers
+        self._receivers: dict[int, Receiver] = {}
         self._finding: dict[tuple[str, bool], list[TopicDone]] = {}
         self._is_refreshing = False
         self._refreshed_ms = -1e9
@@ -171,11 +172,13 @@ class Engine:
         self.caller.call(ask, timeout_ms, done)
 
     def receiver(self, wish: Wish) -> Receiver:
-        """Begin to receive."""
-        self._numbers += 1
-        receiver = Receiver(self.caller, self.settles, self.find_topic, wish, self._numbers)
-        self._receivers = [one for one in self._receivers if not one.is_closed]
-        self._receivers.append(receiver)
+        """Begin to receive. On any thread: each step is one that no other can come between."""
+        number = next(self._numbers)
+        receiver = Receiver(self.caller, self.settles, self.find_topic, wish, number)
+        for before, one in list(self._receivers.items()):
+            if one.is_closed:
+                self._receivers.pop(before, None)
+        self._receivers[number] = receiver
         return receiver
 
     def flush(self, done: Callable[[], None]) -> None:
@@ -193,7 +196,7 @@ class Engine:
 
     def close_receivers(self, done: Callable[[], None]) -> None:
         """Give back what was leased and not worked on; ``done`` when no poll is on its way."""
-        receivers, self._receivers = self._receivers, []
+        receivers = [self._receivers.pop(number) for number in list(self._receivers)]
         left = len(receivers)
 
         def one_done() -> None:
