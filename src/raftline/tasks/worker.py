@@ -135,6 +135,8 @@ class Worker:
         ) as receiving:
             self._receivings.append(receiving)
             try:
+                if self._stop.is_set():  # before it could be closed
+                    return
                 for message in receiving:
                     if self._stop.is_set():  # not begun
                         message.release()

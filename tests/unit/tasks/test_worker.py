@@ -3,13 +3,14 @@
 import asyncio
 import sys
 import threading
+from typing import Any
 
 import pytest
 
 from raftline.client.clock import mono_ms
 from raftline.client.core.settles import Lease
 from raftline.client.line import Line
-from raftline.client.received import Message
+from raftline.client.received import Message, Receiving
 from raftline.model.errors import InvalidArgument
 from raftline.model.message import Message as Stored
 from raftline.model.tasks import TASK_RETRIES_HEADER, TASK_TYPE_HEADER
@@ -127,4 +128,23 @@ def test_a_worker_that_drains_does_not_end_because_nobody_answers(
         assert thread.is_alive()
         worker.stop()
         thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_a_worker_that_is_stopped_as_it_begins_to_receive_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waited for a message until its grace was over."""
+    worker = Worker(app)
+    with Line(NOBODY, timeout="20s") as line:
+        receive = line.receive
+
+        def stopped_meanwhile(*words: Any, **wishes: Any) -> Receiving:
+            worker.stop()
+            return receive(*words, **wishes)
+
+        monkeypatch.setattr(line, "receive", stopped_meanwhile)
+        thread = threading.Thread(target=worker._work, args=(line, 0), daemon=True)
+        thread.start()
+        thread.join(2)
         assert not thread.is_alive()
