@@ -7,7 +7,8 @@ State
 Rules
     S1  A key chooses the partition as the topic says; without one messages fill a batch of one
         partition after the other.
-    S2  Messages of one key and priority are stored in the order they were sent, each once.
+    S2  Messages of one key and priority are stored in the order they were sent, each once; those
+        with wishes and those without have two orders, not one.
     S3  ``done_bytes`` grows by the weight of every message whose fate is known: the shells hold
         senders back by it.
     S4  Messages with a delay or a dedup key are sent again after a lost answer, too: a dedup key
