@@ -36,6 +36,7 @@ class ToyStore:
         self.sequences: dict[tuple[str, int, int, int], int] = {}
         self.producers = 0
         self.names: list[str] = []
+        self.gone: list[int] = []  # numbers of nodes that left
         self.forget_acked_every = 0  # planted: lose each n-th batch
         self.stamp_twice = False  # planted: give an offset again
         self.flip = False  # planted: change a byte of what is read
@@ -161,6 +162,8 @@ class Toy:
         if name == "topic.create":
             for number in range(int(arguments.get("partitions", 1))):
                 self.store.logs.setdefault((str(arguments["name"]), number), [])
+        if name == "cluster.remove":
+            self.store.gone.append(arguments["node"])
         if name == "topic.trim":
             key = (arguments["name"], arguments["partition"])
             self.store.starts[key] = max(self.store.starts.get(key, 0), arguments["offset"])
@@ -174,10 +177,11 @@ class Toy:
     def catalog(self) -> CatalogView:
         return CatalogView(
             cluster="c",
-            version=1,
+            version=1 + len(self.store.gone),
             nodes=tuple(
                 NodeRow(id=i, name=n, rack="", peer="", http="", grpc="", kafka="", state="live")
                 for i, n in enumerate(self.store.names, 1)
+                if i not in self.store.gone
             ),
             topics=tuple(
                 TopicRow(
