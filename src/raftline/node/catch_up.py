@@ -257,8 +257,11 @@ class CatchUp:
         wait = self._began + due - self._node.clock.mono_ms()
         host = self.replica.host
         unflushed = self._log().unflushed_bytes if isinstance(host, PartitionHost) else 0
-        if wait > 0 or unflushed > 32 * CHUNK_BYTES:
-            self._node.clock.call_later(max(wait, 5), lambda: None if self._stale else call())
+        is_late = wait > 0 or unflushed > 32 * CHUNK_BYTES
+        if is_late and not self.replica.is_leader:  # a full disk may take nothing for long
+            self._node.clock.call_later(
+                max(wait, 5), lambda: None if self._stale else self._pace(call)
+            )
         else:
             call()
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from raftline.node import catch_up, giving
 from raftline.node.replica import Replica
 from raftline.raft.progress import ProgressState
 from raftline.raft.rpc import Rpc, RpcKind
@@ -143,6 +144,23 @@ def test_a_wiped_replica_is_filled_and_is_a_new_one() -> None:
         assert after > before
         sim.run_until(lambda: after in replica(sim, leader, TOPIC).conf.voters, "30s")
         assert before not in replica(sim, leader, TOPIC).conf.voters
+        assert sim.verify().identical
+
+
+def test_no_more_is_fetched_than_the_disk_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow or full disk: what comes faster stayed in memory, all of the log in the end."""
+    monkeypatch.setattr(catch_up, "CHUNK_BYTES", 1_000)
+    monkeypatch.setattr(giving, "CHUNK_BYTES", 1_000)
+    with cluster(nodes=3, seed=24) as sim:
+        leader, follower = wiped(sim)
+        sim.run_until(lambda: is_filling(sim, follower))
+        sim.run_until(lambda: host(sim, follower, TOPIC).log.log_end > 0)
+        assert host(sim, follower, TOPIC).log.log_end < 10
+        stall_segments(sim, follower, 2_000)
+        sim.advance("1500ms")
+        log = host(sim, follower, TOPIC).log
+        assert 32_000 < log.unflushed_bytes < 40_000
+        sim.run_until(lambda: level(sim, leader, follower))
         assert sim.verify().identical
 
 
