@@ -17,6 +17,7 @@ from raftline.node.marks import Mark
 from raftline.node.partition import PartitionHost
 from raftline.node.remote import VERB_DIGEST, VERB_STATE, Answer, Reply
 from raftline.node.state_host import StateHost
+from raftline.storage.log import DigestRun
 from raftline.storage.log_words import DamagedRange
 
 if TYPE_CHECKING:
@@ -101,8 +102,17 @@ class Verifier:
             reply(NotReady(f"shard {shard} has no log {name or 'of messages'} here"))
             return
 
-        def digested(text: str | None, error: BaseException | None) -> None:
-            clock = self._node.clock
+        run = DigestRun(log, start, end)
+
+        def stepped(text: str | None, error: BaseException | None) -> None:
+            """A step is done: others get the lane before the next one."""
+            clock, now = self._node.clock, self._node.shards.get(shard)
+            if text is None and error is None:
+                if now is None or now.host is not host or clock.mono_ms() >= deadline:
+                    reply(NotReady(f"{host.name}: not all of the log was read in time"))
+                else:
+                    self._node.segments.run(run.step, stepped)
+                return
             if text is not None:
                 found = f"{before}+{name}:{text}" if name else text
                 self.digest(shard, left, deadline, reply, found)
@@ -115,7 +125,7 @@ class Verifier:
                     return
             reply(NotReady(f"{host.name}: {error}"))
 
-        self._node.segments.run(log.digest_job(start, end), digested)
+        self._node.segments.run(run.step, stepped)
 
 
 class Comparison:

@@ -1,0 +1,49 @@
+"""Verify: digests of logs that are long, beside everything else the segment lane does."""
+
+import pytest
+
+from raftline.model.errors import NotReady
+from raftline.storage import log
+from raftline.testing import SimCluster, cluster
+from tests.unit.node.whole import answer_of, host, lead, node, shard_of
+
+TOPIC = "orders"
+
+
+def long_log(sim: SimCluster, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the leader of a log of many steps."""
+    monkeypatch.setattr(log, "DIGEST_STEP_BYTES", 10_000)
+    sim.create_topic(TOPIC, partitions=1)
+    for _ in range(30):
+        sim.append(TOPIC, [bytes(4_000)])
+    return lead(sim, TOPIC)[0]
+
+
+def test_a_long_digest_leaves_the_lane_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It held the lane for all of the log: no cold read, no checkpoint until it was through."""
+    with cluster(nodes=3, seed=31) as sim:
+        leader = node(sim, long_log(sim, monkeypatch))
+        done: list[str] = []
+        ranges = [("", 0, 30)]
+        deadline = leader.clock.mono_ms() + 10_000
+        whole = host(sim, lead(sim, TOPIC)[0], TOPIC).log.digest_job(0, 30)()
+        leader.verifier.digest(
+            shard_of(sim, TOPIC),
+            ranges,
+            deadline,
+            lambda answer: done.append(answer.decode() if isinstance(answer, bytes) else "?"),
+        )
+        leader.segments.run(lambda: None, lambda _, __: done.append("other"))
+        sim.run_until(lambda: len(done) == 2)
+        assert done == ["other", whole]
+        assert sim.verify().identical
+
+
+def test_a_digest_whose_time_is_up_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster(nodes=3, seed=32) as sim:
+        leader = node(sim, long_log(sim, monkeypatch))
+        shard, now = shard_of(sim, TOPIC), leader.clock.mono_ms()
+        answer = answer_of(
+            sim, lambda reply: leader.verifier.digest(shard, [("", 0, 30)], now, reply)
+        )
+        assert isinstance(answer, NotReady)
