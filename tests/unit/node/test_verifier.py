@@ -1,8 +1,12 @@
 """Verify: digests of logs that are long, beside everything else the segment lane does."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from raftline.model.errors import NotReady
+from raftline.node.remote import Reply
+from raftline.node.verifier import Range, Verifier
 from raftline.storage import log
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, host, lead, node, shard_of
@@ -47,3 +51,32 @@ def test_a_digest_whose_time_is_up_ends(monkeypatch: pytest.MonkeyPatch) -> None
             sim, lambda reply: leader.verifier.digest(shard, [("", 0, 30)], now, reply)
         )
         assert isinstance(answer, NotReady)
+
+
+def test_a_trim_after_the_marks_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention, or a side log that is used up: the range of the marks is gone on all replicas."""
+    with cluster(nodes=3, seed=33) as sim:
+        long_log(sim, monkeypatch)
+        sim.advance("3s")
+        hosts = {name: host(sim, name, TOPIC) for name in sim.running}
+        digest = Verifier.digest
+        shard, trims = shard_of(sim, TOPIC), list[str]()
+
+        def trim_first(
+            verifier: Verifier,
+            number: int,
+            ranges: Sequence[Range],
+            deadline: float,
+            reply: Reply,
+            before: str = "",
+        ) -> None:
+            if number == shard and not trims:
+                for name, there in hosts.items():
+                    trims.append(name)
+                    there.log.trim(there.log.log_end)
+                    node(sim, name).segments.trimmed(there)
+            digest(verifier, number, ranges, deadline, reply, before)
+
+        monkeypatch.setattr(Verifier, "digest", trim_first)
+        assert sim.verify().identical
+        assert len(trims) == 3
