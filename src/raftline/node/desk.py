@@ -364,7 +364,11 @@ class Desk:
                     counter.feed(group, self._host, reply.batches)
                     self._look_again()
 
-                self._host.readers.read_cold(wanted[0], FEED_BYTES, log.log_end, fed)
+                def read(reply: ReadReply | RaftlineError) -> None:
+                    """It may come at once, while who asked is being served: hear of it after."""
+                    self._clock.call_soon(lambda: fed(reply))
+
+                self._host.readers.read_cold(wanted[0], FEED_BYTES, log.log_end, read)
                 return False
             counter.feed(group, self._host, b"".join(found))
         counter.is_more = True

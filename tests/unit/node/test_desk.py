@@ -18,6 +18,7 @@ from raftline.model.errors import RaftlineError, TooLarge
 from raftline.model.ids import ReplicaId, node_of
 from raftline.model.records import seal_batch
 from raftline.node import desk
+from raftline.node.readers import ReadDone, Readers
 from raftline.node.settle_pieces import PIECE_ROWS
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, host, lead, node, replica, stall_segments
@@ -668,3 +669,26 @@ def test_settles_too_large_for_an_entry_are_refused(sim: SimCluster) -> None:
             assert isinstance(answer, TooLarge), answer
     long = answer_of(sim, lambda done: ask(sim, done, member="m" * 250))
     assert isinstance(long, TooLarge)
+
+
+@pytest.mark.parametrize("wait_ms", [0, 3_000])
+def test_keys_that_are_in_the_page_cache_make_no_empty_answer(
+    sim: SimCluster, wait_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read at once, not in the lane, while whoever asked is being served."""
+    leader, _ = lead(sim, TOPIC)
+    for at in range(40):
+        sim.append(TOPIC, [b"%03d" % at + bytes(5000)])
+    sim.advance("8s")
+    assert host(sim, leader, TOPIC).log.read_tail(0, 1) is None
+    receive(sim, via=leader, count=1, start=START_NEXT, ordered=True)
+    question(sim, "group.reset", group=GROUP, offset="first")
+    sim.advance("1s")
+
+    def at_once(self: Readers, offset: int, bytes_max: int, end: int, done: ReadDone) -> None:
+        self.cold_read(self._host.log.read_job(offset, bytes_max, end)(), None, done)
+
+    monkeypatch.setattr(Readers, "read_cold", at_once)
+    began = sim.now_ms
+    assert offsets(receive(sim, via=leader, count=1, wait_ms=wait_ms)) == [0]
+    assert sim.now_ms - began < 1_000
