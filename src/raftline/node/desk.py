@@ -361,7 +361,8 @@ class Desk:
                     counter.feeding = False
                     if self._closed or isinstance(reply, RaftlineError):
                         return  # damage is being repaired: the next apply asks again
-                    counter.feed(group, self._host, reply.batches)
+                    if self._host.machine.delivery.groups.get(counter.name) is group:
+                        counter.feed(group, self._host, reply.batches)
                     self._look_again()
 
                 def read(reply: ReadReply | RaftlineError) -> None:

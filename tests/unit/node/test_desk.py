@@ -692,3 +692,24 @@ def test_keys_that_are_in_the_page_cache_make_no_empty_answer(
     began = sim.now_ms
     assert offsets(receive(sim, via=leader, count=1, wait_ms=wait_ms)) == [0]
     assert sim.now_ms - began < 1_000
+
+
+def test_keys_read_for_a_group_that_was_dropped_meanwhile_are_not_those_of_the_next(
+    sim: SimCluster,
+) -> None:
+    leader, _ = lead(sim, TOPIC)
+    for at in range(40):
+        sim.append(TOPIC, [b"%03d" % at + bytes(5000)])
+    first = receive(sim, via=leader, count=10, ordered=True, wait_ms=2_000)
+    assert settle(sim, first, via=leader) == []
+    host(sim, leader, TOPIC).desk.close()  # as a leader that begins: no key was read yet
+    host(sim, leader, TOPIC).desk = None
+    sim.advance("8s")
+    assert host(sim, leader, TOPIC).log.read_tail(10, 1) is None
+    stall_segments(sim, leader, 2_000)
+    heard: list[Answer] = []
+    ask(sim, heard.append, via=leader, count=5, ordered=True, wait_ms=10_000, timeout_ms=15_000)
+    sim.advance("100ms")
+    question(sim, "group.drop", group=GROUP)
+    sim.run_until(lambda: bool(heard), "15s")
+    assert offsets(heard[0]) == [0, 1, 2, 3, 4]
