@@ -385,11 +385,15 @@ class Desk:
         *,
         is_again: bool,
     ) -> None:
-        """Propose the Grant; answer now or when it is committed. D2."""
+        """Propose the Grant; answer now or when it is committed. D2.
+
+        While leadership is handed over no Grant is taken: nothing goes out on the strength of one.
+        """
         if self._closed:  # while it was read: somebody else leads, and may have given it away
             receiver.done(self._refusal())
             return
         is_again = is_again or self.settings.is_durable or not self._is_confirmed()
+        is_again = is_again or bool(self._replica.raft.lead_transferee)
         sequence, term = self.next_sequence(), self.term
         at_ms = self._replica.time.stamp()
         deadline_ms = at_ms + (receiver.lease_ms or self.settings.lease_ms)

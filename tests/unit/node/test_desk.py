@@ -713,3 +713,23 @@ def test_keys_read_for_a_group_that_was_dropped_meanwhile_are_not_those_of_the_n
     question(sim, "group.drop", group=GROUP)
     sim.run_until(lambda: bool(heard), "15s")
     assert offsets(heard[0]) == [0, 1, 2, 3, 4]
+
+
+def test_nothing_goes_out_twice_while_leadership_is_handed_over(sim: SimCluster) -> None:
+    """The one who was to lead does not answer: Grants are dropped until that is given up."""
+    leader, followers = lead(sim, TOPIC)
+    fill(sim, 1)
+    receive(sim, via=leader, group="other")  # a majority confirmed this leader just now
+    question(sim, "group.reset", group=GROUP, offset="first", open=True)
+    sim.pause(followers[0])
+    led = replica(sim, leader, TOPIC)
+    voter = next(v for v in led.conf.voters if sim.name_of(node_of(ReplicaId(v))) == followers[0])
+    led.transfer(ReplicaId(voter))
+    heard: list[Answer] = []
+    for _ in range(3):
+        ask(sim, heard.append, via=leader, count=1, lease_ms=60_000, timeout_ms=20_000)
+        sim.advance("50ms")
+    sim.advance("25s")
+    assert led.is_leader
+    assert sorted(offsets(answer) for answer in heard) == [[], [], [0]]
+    sim.resume(followers[0])
