@@ -43,7 +43,7 @@ from raftline.model.errors import NoLeader, NotLeader, RaftlineError, TimedOut
 from raftline.model.limits import DELIVER_COMMANDS_MAX
 from raftline.node.counter import Counter, Receiver, Watcher
 from raftline.node.deliver_proposal import NEVER, DeliverCall, DeliverDone, DeliverProposal
-from raftline.node.desk_reading import Reading
+from raftline.node.desk_reading import READ_AGAIN_MS, Reading
 from raftline.node.query_leases import QueryReceiver, serve_query
 
 if TYPE_CHECKING:
@@ -343,6 +343,11 @@ class Desk:
         if not self._closed:
             self.after_apply()
 
+    def come_back(self, wait_ms: int = TICK_AGAIN_MS) -> None:
+        """Look in a while who waits: something is free again, and no entry will say so."""
+        if not self._closed:
+            self._clock.call_later(wait_ms, self._look_again)
+
     def _feed(self, counter: Counter, group: WorkGroup, count_max: int) -> bool:
         """Have an ordered group know the keys of what comes next; False: they are being read."""
         if counter.feeding:
@@ -359,8 +364,11 @@ class Desk:
 
                 def fed(reply: ReadReply | RaftlineError) -> None:
                     counter.feeding = False
-                    if self._closed or isinstance(reply, RaftlineError):
-                        return  # damage is being repaired: the next apply asks again
+                    if self._closed:
+                        return
+                    if isinstance(reply, RaftlineError):
+                        self.come_back(READ_AGAIN_MS)  # damage is being repaired
+                        return
                     if self._host.machine.delivery.groups.get(counter.name) is group:
                         counter.feed(group, self._host, reply.batches)
                     self._look_again()
@@ -409,6 +417,8 @@ class Desk:
             if isinstance(outcomes, RaftlineError):
                 if not outcomes.unknown:  # it was dropped and will never be applied
                     counter.release(spans)
+                if isinstance(outcomes, NotLeader):  # and perhaps we lead on: it was handed over
+                    self.come_back()
                 if is_again:
                     receiver.done(outcomes)
             elif is_again:
@@ -493,6 +503,7 @@ class Desk:
                     if isinstance(command, Grant | LeaseQuery) and command.spans:
                         self._counter(command.group).release(command.spans)
                 call.answer(TimedOut(f"a command to {self._host.name}", call.timeout_ms))
+            self.come_back()
 
     def _answer_overdue(self, counter: Counter, now_ms: float) -> None:
         """Tell those whose time is up that there is nothing; or, if nobody could look, that. D3."""

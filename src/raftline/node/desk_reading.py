@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from raftline.node.desk import Desk
 
 COLD_BYTES_MIN = 4 << 10
+READ_AGAIN_MS = 1_000  # after a read failed: others wait, too
 READ_PIECES_MAX = 64  # reads of one receive: spans far apart are left for the next
 
 
@@ -87,6 +88,7 @@ class Reading:
         if isinstance(reply, RaftlineError):
             self._counter.release(self._spans)
             self._receiver.done(reply)
+            self._desk.come_back(READ_AGAIN_MS)
             return
         if reply.batches:
             if self._take(reply.batches):

@@ -14,7 +14,7 @@ from raftline.machines.delivery.commands import (
 from raftline.machines.delivery.rows import LEASED, READY, TIME
 from raftline.model.batch import check_batch
 from raftline.model.calls import Received, Settled
-from raftline.model.errors import RaftlineError, TooLarge
+from raftline.model.errors import RaftlineError, StorageFault, TooLarge
 from raftline.model.ids import ReplicaId, node_of
 from raftline.model.records import seal_batch
 from raftline.node import desk
@@ -733,3 +733,54 @@ def test_nothing_goes_out_twice_while_leadership_is_handed_over(sim: SimCluster)
     assert led.is_leader
     assert sorted(offsets(answer) for answer in heard) == [[], [], [0]]
     sim.resume(followers[0])
+
+
+def test_one_who_waits_gets_what_a_grant_had_that_never_went_out(sim: SimCluster) -> None:
+    """Only another topic writes meanwhile: nothing is applied here that would wake anybody."""
+    leader, _ = lead(sim, TOPIC)
+    sim.create_topic("beside", partitions=1)
+    number = node(sim, leader).id
+    sim.command("cluster.transfer", topic="beside", partition=0, to_node=number)
+    sim.advance("2s")
+    fill(sim, 1)
+    assert settle(sim, receive(sim, via=leader), NACK, via=leader) == []
+    sim.host(leader).stall(2_000)
+    batch = seal_batch([(None, b"1", (), 0)])
+    node(sim, leader).append("beside", 0, batch, check_batch(batch), 5_000, lambda _: None)
+    sim.advance("5ms")
+    heard: list[Answer] = []
+    ask(sim, lambda _: None, via=leader, count=1, timeout_ms=400)
+    ask(sim, heard.append, via=leader, count=1, wait_ms=20_000, timeout_ms=25_000)
+    sim.advance("5s")
+    assert [attempts(answer) for answer in heard if isinstance(answer, Received)] == [{0: 2}]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_one_who_waits_is_served_after_a_read_failed(
+    sim: SimCluster, ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, _ = lead(sim, TOPIC)
+    for at in range(40):
+        sim.append(TOPIC, [b"%03d" % at + bytes(5000)])
+    sim.advance("8s")
+    assert host(sim, leader, TOPIC).log.read_tail(0, 1) is None
+    receive(sim, via=leader, count=1, wait_ms=2_000, ordered=ordered)
+    question(sim, "group.reset", group=GROUP, offset="first")
+    sim.advance("1s")
+    real, failed = Readers.read_cold, list[int]()
+
+    def fail_once(self: Readers, offset: int, bytes_max: int, end: int, done: ReadDone) -> None:
+        if failed:
+            real(self, offset, bytes_max, end, done)
+            return
+        failed.append(offset)
+        clock = node(sim, leader).clock
+        clock.call_later(500, lambda: done(StorageFault(TOPIC, "a test")))
+
+    monkeypatch.setattr(Readers, "read_cold", fail_once)
+    heard: list[Answer] = []
+    for _ in range(2):
+        ask(sim, heard.append, via=leader, count=40, wait_ms=20_000, timeout_ms=25_000)
+    sim.advance("3s")
+    assert failed
+    assert [0 in offsets(answer) for answer in heard if isinstance(answer, Received)][:1] == [True]
