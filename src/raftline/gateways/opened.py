@@ -3,6 +3,7 @@
 from collections import OrderedDict
 
 from raftline.model.batch import split_batches
+from raftline.model.errors import CorruptBatch
 from raftline.model.message import Message
 from raftline.model.records import open_batch
 
@@ -24,17 +25,24 @@ class OpenedBatches:
         self._count = self._bytes = 0
 
     def pick(self, topic: str, partition: int, batches: bytes, spans: list[int]) -> list[Message]:
-        """Return the messages of ``spans`` (flat: start, end, attempt, generation), in order."""
+        """Return the messages of ``spans`` (flat: start, end, attempt, generation), in order.
+
+        Raises:
+            CorruptBatch: what is inside a batch is not what its head says.
+        """
         found: dict[int, Message] = {}
         view = memoryview(batches)
         for start, length in split_batches(batches):
             for message in self._open(topic, partition, view[start : start + length]):
                 found[message.offset] = message
-        return [
-            found[offset]
-            for at in range(0, len(spans), 4)
-            for offset in range(spans[at], spans[at + 1])
-        ]
+        try:
+            return [
+                found[offset]
+                for at in range(0, len(spans), 4)
+                for offset in range(spans[at], spans[at + 1])
+            ]
+        except KeyError as error:  # it counts its messages in a way of its own
+            raise CorruptBatch(f"no message in it has the offset {error}") from error
 
     def _open(self, topic: str, partition: int, batch: memoryview) -> list[Message]:
         base = int.from_bytes(batch[:8], "big")

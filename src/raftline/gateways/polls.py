@@ -13,6 +13,8 @@ Rules
         took messages meanwhile (its client hung up on it, or our own word was said twice), this
         one ends without any, under the number it began with: the next brings them again.
     P5  A poll that nobody waits for any more takes nothing, and keeps no member alive.
+    P6  A batch that nobody can read (only its head and checksum were checked when it came) stops
+        its partition alone; the poll is refused where the others have nothing.
 """
 
 from collections.abc import Callable
@@ -165,12 +167,14 @@ class Poll:
             again = [moved.get(place, place) for place in places]
             self._read(again, 0, lambda got: self._looked(again, got))
             return
-        found = _open(places, replies, self._wish.count_max)
+        messages, positions, fault = _open(places, replies, self._wish.count_max)
         changed = polled.view.generation != self._wish.generation or bool(polled.view.revoke)
         left = self._deadline - self._clock.mono_ms()
         is_wanted = self._is_wanted()
-        if found[1] and is_wanted:
-            self._advance(polled, *found)
+        if positions and is_wanted:
+            self._advance(polled, messages, positions)
+        elif fault is not None and is_wanted and not changed:  # P6
+            self._done(fault)
         elif changed or left <= 0 or not is_wanted:  # P2, P5
             self._finish(PolledMessages(polled.view, polled.number, [], {}))
         else:
@@ -243,10 +247,11 @@ def _moved(places: list[Place], replies: list[ReadReply | RaftlineError]) -> dic
 
 def _open(
     places: list[Place], replies: list[ReadReply | RaftlineError], count_max: int
-) -> tuple[list[tuple[str, int, Message]], Positions]:
-    """Open as many batches as are asked for."""
+) -> tuple[list[tuple[str, int, Message]], Positions, RaftlineError | None]:
+    """Open as many batches as are asked for; of a partition up to one that nobody can read. P6."""
     found: list[tuple[str, int, Message]] = []
     positions: Positions = {}
+    fault: RaftlineError | None = None
     for (topic, partition, offset), reply in zip(places, replies, strict=True):
         if not isinstance(reply, ReadReply) or len(found) >= count_max:
             continue
@@ -254,7 +259,12 @@ def _open(
         at = offset
         for start, length in split_batches(reply.batches):
             batch = view[start : start + length]
-            for message in open_batch(batch):
+            try:
+                opened = open_batch(batch)
+            except RaftlineError as error:
+                fault = error
+                break
+            for message in opened:
                 if message.offset >= offset and len(found) < count_max:
                     found.append((topic, partition, message))
                     at = message.offset + 1
@@ -263,7 +273,7 @@ def _open(
             at = max(at, _end_of(batch))  # a batch may end in offsets without a message
         if at > offset:
             positions.setdefault(topic, {})[partition] = at
-    return found, positions
+    return found, positions, fault
 
 
 def _end_of(batch: memoryview) -> int:

@@ -326,7 +326,12 @@ class QueueConsumers:
             if isinstance(reply, RaftlineError):
                 done(reply)
                 return
-            for message in open_batches(reply.batches):
+            try:
+                messages = open_batches(reply.batches)
+            except RaftlineError as error:  # sound outside, not inside: nobody can read it
+                done(error)
+                return
+            for message in messages:
                 if message.offset >= offset:
                     done((message.offset, message))
                     return

@@ -98,12 +98,9 @@ class LeasedPoll:
         (topic, partition), rest = places[0], places[1:]
 
         def took(received: Received | RaftlineError) -> None:
-            if isinstance(received, Received):
-                items = self._deliveries.items(topic, self._group, received)
-                self._found += [(topic, item) for item in items]
-                self._left -= len(items)
-            elif not self._found and not rest:
-                self._exchange.fail(received)
+            error = self._take(topic, received) if isinstance(received, Received) else received
+            if error is not None and not self._found and not rest:
+                self._exchange.fail(error)
                 return
             self._exchange.guard(self._next, rest)
 
@@ -120,6 +117,16 @@ class LeasedPoll:
             took,
             is_wanted=self._exchange.is_wanted,
         )
+
+    def _take(self, topic: str, received: Received) -> RaftlineError | None:
+        """Take what a partition gave; return why it cannot be read, if so."""
+        try:
+            items = self._deliveries.items(topic, self._group, received)
+        except RaftlineError as error:  # sound outside, not inside
+            return error
+        self._found += [(topic, item) for item in items]
+        self._left -= len(items)
+        return None
 
     def _finish_round(self) -> None:
         assert self._view is not None
