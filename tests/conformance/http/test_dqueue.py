@@ -2,10 +2,13 @@
 
 import asyncio
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
+from raftline.model.errors import NotReady
 from tests.unit.gateways.sim_web import SimWeb, serve_sim
+from tests.unit.node.whole import node
 
 EMAIL = {"type": "email", "payload": {"to": "user@example.com", "subject": "Hello"}}
 FIELDS = {
@@ -318,3 +321,21 @@ def test_leases_and_attempts_outlive_their_leader() -> None:
         assert (await show(web, failed))["last_error"] == "second"
 
     serve_sim(scenario, nodes=3)
+
+
+def test_a_task_that_is_stored_is_not_denied() -> None:
+    """A refusal after the store would have said that nothing was done: it was enqueued again."""
+
+    async def scenario(web: SimWeb) -> None:
+        await enqueue(web)
+        first = node(web.sim, web.sim.running[0])
+
+        def ask(_: object, *asked: Any) -> None:
+            asked[-1](NotReady("a new leader finds its end"))
+
+        with patch.object(type(first), "ask", ask):
+            task = await enqueue(web, priority=3)
+        shown = await show(web, task)
+        assert shown == task
+
+    serve_sim(scenario)

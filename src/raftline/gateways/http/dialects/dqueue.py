@@ -34,7 +34,7 @@ from raftline.gateways.http.dialects.tasks import (
     retries_of,
     task_of,
 )
-from raftline.gateways.http.items import NewItem
+from raftline.gateways.http.items import NewItem, to_message
 from raftline.gateways.http.messages import MessageRoutes
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.http.topics import decode
@@ -115,8 +115,10 @@ class DqueueRoutes(TaskLooks):
             if error is not None or result.id is None:
                 exchange.fail(error or UnknownMessage(TASK_TOPIC))
                 return
-            status = 200 if result.duplicate is True else 201
-            self._show(exchange, request, result.id, status)
+            if result.duplicate is True:
+                self._show(exchange, request, result.id, 200)
+            else:  # nothing is asked any more: a refusal would deny what is stored
+                exchange.json(self._new_task(item, result), 201)
 
         def publish(_: "list[int]") -> None:
             self._messages.publish_items(
@@ -147,7 +149,16 @@ class DqueueRoutes(TaskLooks):
             delay=body.delay,
             deliver_at=body.run_at,
             dedup_key=body.idempotency_key or None,
+            timestamp=self._messages.wall_ms(),
         )
+
+    def _new_task(self, item: NewItem, result: Result) -> Task:
+        """Return the task that was stored, as nobody has it yet."""
+        priority = 0 if result.priority is UNSET else result.priority
+        state: State = {"state": "fresh", "attempts": 0, "priority": priority}
+        key, value, headers, timestamp_ms = to_message(item, 0)
+        message = Message(result.offset or 0, timestamp_ms, key, value, tuple(headers))
+        return task_of(message, state, self._retries, result.id or "")
 
     # ------------------------------------------------------------------ lease
 
