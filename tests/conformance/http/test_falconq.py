@@ -177,3 +177,19 @@ def test_a_consumer_goes_on_after_the_leader_died() -> None:
         assert texts(await consume(web, "&batch=10")) == ["m6"]
 
     serve_sim(scenario, nodes=3)
+
+
+def test_a_consume_over_all_partitions_is_bounded_in_bytes() -> None:
+    """It went on until the batch was full, a megabyte a look: a thousand of them in one reply."""
+
+    async def scenario(web: SimWeb) -> None:
+        await web.create(partitions=2)
+        for number in range(6):
+            await publish(web, str(number) * 600_000)
+        sizes: list[int] = []
+        while found := texts(await consume(web, "&batch=100")):
+            sizes.append(sum(map(len, found)))
+        assert sum(sizes) == 6 * 600_000
+        assert max(sizes) <= 2 << 20
+
+    serve_sim(scenario)

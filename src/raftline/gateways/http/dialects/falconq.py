@@ -166,6 +166,7 @@ class FalconqRoutes:
             raise InvalidArgument(text, f"allowed is {LEASE_MS_MIN} to {LEASE_MS_MAX} ms")
         exchange.weigh(READ_BYTES_DEFAULT)
         found: list[Delivered] = []
+        size = 0
 
         def answer() -> None:
             messages = [_message(item, item.partition, token=how == "manual") for item in found]
@@ -177,9 +178,12 @@ class FalconqRoutes:
             self._receive(exchange, request, consumer, partition, count, lease_ms, took)
 
         def took(received: Received) -> None:
+            nonlocal size
             items = self._deliveries.items(request.topic, consumer, received)
             found.extend(items)
-            if items and len(found) < batch and partition == ALL:
+            size += sum(len(item.value or item.value_base64 or "") for item in items)
+            has_room = len(found) < batch and size < READ_BYTES_DEFAULT
+            if items and has_room and partition == ALL:
                 more()
             elif how == "manual" or not found:
                 answer()
