@@ -339,3 +339,16 @@ def test_a_task_that_is_stored_is_not_denied() -> None:
         assert shown == task
 
     serve_sim(scenario)
+
+
+def test_a_header_that_tells_no_priority_spoils_no_list() -> None:
+    """Anybody may send to the topic, with any header."""
+
+    async def scenario(web: SimWeb) -> None:
+        await enqueue(web)
+        message = {"value": "{}", "headers": {"raftline-priority": "urgent"}}
+        await web.ok("POST", "/v1/topics/tasks/messages", {"messages": [message]})
+        listed = await web.ok("GET", "/tasks")
+        assert [task["priority"] for task in listed["tasks"]] == [0, 0]
+
+    serve_sim(scenario)

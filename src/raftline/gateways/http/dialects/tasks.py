@@ -69,7 +69,7 @@ def task_of(message: Message, state: State, default_retries: int, name: str = ""
         id=name or id_of(message, state),
         type=_text(headers.get(TASK_TYPE_HEADER)) or "",
         payload=payload_of(message.value),
-        priority=int(state.get("priority") or _text(headers.get(PRIORITY_HEADER)) or 0),
+        priority=int(state.get("priority") or _priority_in(headers.get(PRIORITY_HEADER))),
         status=status,
         attempts=attempts,
         max_retries=retries,
@@ -79,6 +79,12 @@ def task_of(message: Message, state: State, default_retries: int, name: str = ""
         created_at=show_moment(message.timestamp_ms),
         last_error=error,
     )
+
+
+def _priority_in(header: bytes | None) -> int:
+    """Return the priority that a header tells; anybody may have written anything there."""
+    text = _text(header) or ""
+    return int(text) if text.removeprefix("-").isdecimal() and len(text) < 5 else 0
 
 
 def add_story(task: Task, events: list[dict[str, Any]]) -> Task:
