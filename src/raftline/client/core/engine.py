@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import count
 from random import Random
+from threading import Lock
 from urllib.parse import quote
 
 import msgspec
@@ -47,6 +48,7 @@ class Engine:
         "_network",
         "_numbers",
         "_receivers",
+        "_receivers_lock",
         "_refresh_timer",
         "_refreshed_ms",
         "caller",
@@ -79,7 +81,8 @@ class Engine:
         self.is_closed = False
         self._network = network
         self._numbers = count(1)  # of receivers
-        self._receivers: dict[int, Receiver] = {}
+        self._receivers: list[Receiver] = []
+        self._receivers_lock = Lock()
         self._finding: dict[tuple[str, bool], list[TopicDone]] = {}
         self._is_refreshing = False
         self._refreshed_ms = -1e9
@@ -172,13 +175,12 @@ class Engine:
         self.caller.call(ask, timeout_ms, done)
 
     def receiver(self, wish: Wish) -> Receiver:
-        """Begin to receive. On any thread: each step is one that no other can come between."""
+        """Begin to receive. On any thread."""
         number = next(self._numbers)
         receiver = Receiver(self.caller, self.settles, self.find_topic, wish, number)
-        for before, one in list(self._receivers.items()):
-            if one.is_closed:
-                self._receivers.pop(before, None)
-        self._receivers[number] = receiver
+        with self._receivers_lock:
+            self._receivers = [one for one in self._receivers if not one.is_closed]
+            self._receivers.append(receiver)
         return receiver
 
     def flush(self, done: Callable[[], None]) -> None:
@@ -196,7 +198,8 @@ class Engine:
 
     def close_receivers(self, done: Callable[[], None]) -> None:
         """Give back what was leased and not worked on; ``done`` when no poll is on its way."""
-        receivers = [self._receivers.pop(number) for number in list(self._receivers)]
+        with self._receivers_lock:
+            receivers, self._receivers = self._receivers, []
         left = len(receivers)
 
         def one_done() -> None:
