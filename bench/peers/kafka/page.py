@@ -26,11 +26,10 @@ account. Kafka runs in KRaft mode, G1, 512 MB of heap a broker (1 GB if it is al
 
 The client takes more of the two cores than the servers do, so rates understate the difference that
 server CPU shows. Where it says "1,000 a call" messages were handed to librdkafka a thousand at a
-time (`produce_batch`), which spares the client a third of its work. Brokers are started anew for
-each piece: the first round warms the JVM up, and counts. The time without an acknowledgement has
-librdkafka's own pauses in it (it waits 100 ms before it tries again or asks who leads); after
-every kill all that was acknowledged is read back. Every value of every round:
-[kafka.json](kafka.json).
+time (`produce_batch`), which spares the client some work. Brokers are started anew for each piece:
+the first round warms the JVM up, and counts. The time without an acknowledgement has librdkafka's
+own pauses in it (it waits 100 ms before it tries again or asks who leads); after every kill all
+that was acknowledged is read back. Every value of every round: [kafka.json](kafka.json).
 """
 
 THREE, ONE = "three", "one"
