@@ -23,7 +23,7 @@ import msgspec
 
 from raftline.gateways.fan import Fan
 from raftline.gateways.ports import Calls
-from raftline.model.batch import split_batches
+from raftline.model.batch import end_of_batch, split_batches
 from raftline.model.calls import ReadReply
 from raftline.model.errors import NotReady, OffsetOutOfRange, RaftlineError
 from raftline.model.groups import (
@@ -270,11 +270,7 @@ def _open(
                     at = message.offset + 1
             if len(found) == count_max:
                 break
-            at = max(at, _end_of(batch))  # a batch may end in offsets without a message
+            at = max(at, end_of_batch(batch))  # a batch may end in offsets without a message
         if at > offset:
             positions.setdefault(topic, {})[partition] = at
     return found, positions, fault
-
-
-def _end_of(batch: memoryview) -> int:
-    return int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1

@@ -117,6 +117,11 @@ def check_batch(batch: Buffer, where: str = "", *, bytes_max: int = BATCH_BYTES_
     )
 
 
+def end_of_batch(batch: Buffer) -> int:
+    """Return the offset behind a batch that has its place in a log. Its head is enough."""
+    return int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1
+
+
 def split_batches(buffer: Buffer, where: str = "") -> list[tuple[int, int]]:
     """Return (start, length) of each batch in ``buffer``, by their length fields alone.
 

@@ -24,7 +24,7 @@ from raftline.gateways.publication import Finish
 from raftline.gateways.publisher import NodePublisher
 from raftline.gateways.topic_finder import TopicFinder
 from raftline.gateways.wanted import check_dedup_key
-from raftline.model.batch import split_batches
+from raftline.model.batch import end_of_batch, split_batches
 from raftline.model.calls import Looked, ReadReply
 from raftline.model.errors import InvalidArgument, TooLarge
 from raftline.model.limits import (
@@ -251,14 +251,10 @@ def _read_body(
         if len(items) == limit:
             next_offset = items[-1].offset + 1
             break
-        next_offset = max(offset, _end_of(batch))
+        next_offset = max(offset, end_of_batch(batch))
     return {
         "messages": items,
         "next_offset": next_offset,
         "log_start": reply.log_start,
         "commit_end": reply.commit_end,
     }
-
-
-def _end_of(batch: memoryview) -> int:
-    return int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1

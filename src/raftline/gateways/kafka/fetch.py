@@ -34,7 +34,7 @@ from raftline.gateways.kafka.errors import (
 from raftline.gateways.kafka.leaders import leader_tag, node_tag
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.gateways.kafka.server import Raw
-from raftline.model.batch import PLACE, split_batches
+from raftline.model.batch import PLACE, end_of_batch, split_batches
 from raftline.model.errors import NotLeader, RaftlineError
 from raftline.model.limits import BATCH_HEADER_BYTES, WAIT_MS_MAX
 from raftline.node.ports import Clock, Timer
@@ -61,7 +61,6 @@ _ROW_9 = struct.Struct(">iiqqi")  # partition, epoch, offset, log start, bytes
 _ROW_12 = struct.Struct(">iiqiqi")  # partition, epoch, offset, fetched epoch, log start, bytes
 _OUT = struct.Struct(">ihqq")  # partition, error, commit end, last stable offset
 _I64 = struct.Struct(">q")
-_PLACE_DELTA = struct.Struct(">q15xi")  # of a batch: base offset, last offset delta
 
 
 class Part:
@@ -458,8 +457,7 @@ def _end_of(buffers: "list[Buffer]") -> int:
     else:
         batches = b"".join(buffers)
         head = batches[split_batches(batches)[-1][0] :]
-    base, last_delta = _PLACE_DELTA.unpack_from(head)
-    return base + last_delta + 1
+    return end_of_batch(head)
 
 
 def _check_count(exchange: FetchExchange) -> None:
