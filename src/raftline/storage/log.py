@@ -457,24 +457,6 @@ class PartitionLog:
 
     # ---- comparing replicas
 
-    def digest_job(self, start: int, end: int) -> Callable[[], str]:
-        """Return a job: a digest of the batches that hold ``[start, end)``.
-
-        ``end`` is a batch boundary; a trim may have put ``start`` inside a batch.
-
-        Every byte is read and verified; for long ranges run a ``DigestRun`` step by step. The job
-        raises DamagedRange.
-        """
-        run = DigestRun(self, start, end)
-
-        def job() -> str:
-            while True:
-                found = run.step()
-                if found is not None:
-                    return found
-
-        return job
-
     def chain_job(self, offset: int) -> Callable[[], int]:
         """Return a job: the chain at ``offset``; CHAIN_UNKNOWN if no batch begins there.
 
@@ -579,7 +561,11 @@ class PartitionLog:
 
 
 class DigestRun:
-    """A digest of a range, taken in steps so that the lane is never held for long."""
+    """A digest of the batches that hold a range, in steps so that the lane is never held for long.
+
+    The end is a batch boundary; a trim may have put the start inside a batch. Every byte is read
+    and verified. A step raises DamagedRange.
+    """
 
     __slots__ = ("_carried", "_end", "_hash", "_next")
 

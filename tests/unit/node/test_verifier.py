@@ -10,6 +10,7 @@ from raftline.node.verifier import Range, Verifier
 from raftline.storage import log
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, host, lead, node, shard_of
+from tests.unit.storage.log_twin import digest_of
 
 TOPIC = "orders"
 
@@ -30,7 +31,7 @@ def test_a_long_digest_leaves_the_lane_to_others(monkeypatch: pytest.MonkeyPatch
         done: list[str] = []
         ranges = [("", 0, 30)]
         deadline = leader.clock.mono_ms() + 10_000
-        whole = host(sim, lead(sim, TOPIC)[0], TOPIC).log.digest_job(0, 30)()
+        whole = digest_of(host(sim, lead(sim, TOPIC)[0], TOPIC).log, 0, 30)
         leader.verifier.digest(
             shard_of(sim, TOPIC),
             ranges,
