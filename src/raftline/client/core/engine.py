@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from itertools import count
 from random import Random
-from threading import Lock
 from urllib.parse import quote
 
 import msgspec
@@ -48,7 +47,6 @@ class Engine:
         "_network",
         "_numbers",
         "_receivers",
-        "_receivers_lock",
         "_refresh_timer",
         "_refreshed_ms",
         "caller",
@@ -81,8 +79,7 @@ class Engine:
         self.is_closed = False
         self._network = network
         self._numbers = count(1)  # of receivers
-        self._receivers: list[Receiver] = []
-        self._receivers_lock = Lock()
+        self._receivers: dict[int, Receiver] = {}
         self._finding: dict[tuple[str, bool], list[TopicDone]] = {}
         self._is_refreshing = False
         self._refreshed_ms = -1e9
@@ -175,12 +172,14 @@ class Engine:
         self.caller.call(ask, timeout_ms, done)
 
     def receiver(self, wish: Wish) -> Receiver:
-        """Begin to receive. On any thread."""
+        """Begin to receive. On any thread: each step is one that no other can come between."""
         number = next(self._numbers)
         receiver = Receiver(self.caller, self.settles, self.find_topic, wish, number)
-        with self._receivers_lock:
-            self._receivers = [one for one in self._receivers if not one.is_closed]
-            self._receivers.append(receiver)
+        for before in list(self._receivers):  # numbers alone: with rows it would be many steps
+            one = self._receivers.get(before)
+            if one is not None and one.is_closed:
+                self._receivers.pop(before, None)
+        self._receivers[number] = receiver
         return receiver
 
     def flush(self, done: Callable[[], None]) -> None:
@@ -198,8 +197,7 @@ class Engine:
 
     def close_receivers(self, done: Callable[[], None]) -> None:
         """Give back what was leased and not worked on; ``done`` when no poll is on its way."""
-        with self._receivers_lock:
-            receivers, self._receivers = self._receivers, []
+        receivers = [self._receivers.pop(number) for number in list(self._receivers)]
         left = len(receivers)
 
         def one_done() -> None:
