@@ -143,6 +143,39 @@ def test_it_ends_after_a_while_without_messages() -> None:
     assert desk.receiver.error is None
 
 
+def test_the_time_without_messages_is_that_in_which_a_node_was_asked() -> None:
+    """A worker that drains ended with the first empty answer after a task of a second.
+
+    The same where it took a while to find a node, or one that answers: tasks were left over.
+    """
+    desk = Desk(leased(0, 1), NOTHING, leased(1, 1), wait_ms=300, count=1)
+    desk.clock.advance(1000)  # to find out where the topic is
+    desk.receiver.start()
+    desk.clock.advance(2)
+    desk.receiver.ready.popleft()
+    desk.clock.advance(1000)  # at work
+    desk.receiver.poll()
+    desk.clock.advance(2)
+    assert not desk.receiver.is_over
+    assert [message.offset for _, message in desk.receiver.ready] == [1]
+    assert [poll["wait"] for poll in desk.polls()] == [300, 300, 299]
+
+
+def test_a_worker_that_was_busy_for_long_waits_for_a_node_as_long_as_others() -> None:
+    """It ended with the first failed call, for nobody had answered while it asked nobody."""
+    desk = Desk(leased(0, 1), *[Lost("refused", is_sent=False)] * 100, timeout_ms=20_000.0)
+    desk.receiver.start()
+    desk.clock.advance(2)
+    desk.receiver.ready.popleft()
+    desk.clock.advance(60_000)
+    desk.receiver.poll()
+    desk.clock.advance(15_000)
+    assert not desk.receiver.is_over
+    desk.network.answers = [leased(1, 1)]
+    desk.clock.advance(3_000)
+    assert len(desk.receiver.ready) == 1
+
+
 def test_it_goes_on_without_an_end() -> None:
     desk = Desk(NOTHING, NOTHING, leased(0, 1))
     desk.receiver.start()

@@ -13,7 +13,8 @@ Rules
         their lease, as long as the worker lives; the one in work also after ``close``. The worker
         says itself, on its own thread, when it begins and ends: one must not overtake the other.
     R5  Without an answer for the whole timeout the receiver ends with an error; after ``wait_ms``
-        without a message it ends.
+        without a message it ends. Only time counts in which a node was asked: not what the worker
+        spent on its last message, not what passed until a node was found or answered.
     R6  When it is closed, an answer that is near is awaited and given back; after ``HANG_UP_MS``
         the node waits for messages, and is hung up on, so that it leases none to nobody.
 """
@@ -99,13 +100,13 @@ class Receiver:
         "_extend_timer",
         "_find_topic",
         "_got",
-        "_heard_ms",
         "_idle_since_ms",
         "_is_polling",
         "_lease_ms",
         "_pace",
         "_quiet",
         "_settles",
+        "_silent_since_ms",
         "_taken",
         "_was_taken",
         "_way",
@@ -147,9 +148,8 @@ class Receiver:
         self.last_count = 0
         self._got = 0  # messages that ever came
         self._was_taken = 0  # of them, when the last poll went out
-        now = caller.clock.mono_ms()
-        self._heard_ms = now
-        self._idle_since_ms = now
+        self._silent_since_ms: float | None = None  # since when none answers. R5
+        self._idle_since_ms: float | None = None  # since when nodes are asked in vain. R5
         self._extend_timer: Timer | None = None
 
     def start(self) -> None:
@@ -191,6 +191,8 @@ class Receiver:
         self._was_taken = taken
         self._pace.asked(now)
         self._is_polling = True
+        if self._silent_since_ms is None:
+            self._silent_since_ms = now
         wait_ms = self._wait_ms(now)
         body: dict[str, object] = {
             "count": self._pace.count,
@@ -238,8 +240,10 @@ class Receiver:
         wait_ms = self.wish.wait_ms
         if wait_ms is None:
             return POLL_MS
+        if self._idle_since_ms is None:
+            self._idle_since_ms = now
         left = self._idle_since_ms + wait_ms - now
-        return int(max(0.0, min(POLL_MS, left if not self.ready else wait_ms)))
+        return int(max(0.0, min(POLL_MS, left)))
 
     def when_quiet(self, done: Callable[[], None]) -> None:
         """Call ``done`` when a closed receiver has no poll on its way."""
@@ -264,7 +268,7 @@ class Receiver:
         if isinstance(answer, RaftlineError):
             self._failed(answer, now)
             return
-        self._heard_ms = now
+        self._silent_since_ms = None
         try:
             leased = self._open(answer, now)
         except RaftlineError as error:
@@ -279,26 +283,28 @@ class Receiver:
         self._got += len(leased)
         self.last_count = len(leased)
         if leased:
-            self._idle_since_ms = now
+            self._idle_since_ms = None
             self.ready.extend(leased)
             if self.wish.extend:
                 self.watch()
-        wait_ms = self.wish.wait_ms
+        since, wait_ms = self._idle_since_ms, self.wish.wait_ms
         if self.wish.is_single:
             self.is_over = True
-        elif not leased and wait_ms is not None and now - self._idle_since_ms >= wait_ms:
+        elif since is not None and wait_ms is not None and now - since >= wait_ms:
             self.is_over = True  # R5
         self.on_change()
         if not leased:
             self.poll()
 
     def _failed(self, error: RaftlineError, now: float) -> None:
-        is_passing = error.retry and now - self._heard_ms < self.wish.timeout_ms
+        since = now if self._silent_since_ms is None else self._silent_since_ms
+        is_passing = error.retry and now - since < self.wish.timeout_ms
         if self.is_closed:
             return
         if not is_passing:
             self._end(error)  # R5
             return
+        self._idle_since_ms = None
         self._caller.clock.call_later(PAUSE_MS, self.poll)
 
     def _end(self, error: RaftlineError) -> None:
