@@ -107,7 +107,6 @@ class Receiver:
         "_quiet",
         "_settles",
         "_silent_since_ms",
-        "_taken",
         "_was_taken",
         "_way",
         "error",
