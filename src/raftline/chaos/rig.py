@@ -30,6 +30,7 @@ from raftline.node.shifted_clock import shift
 from raftline.server.local_cluster import LocalCluster, LocalNode
 
 READY_S_MAX = 90.0  # a start through the lossy disk, on a machine with much else to do
+WHOLE_LOOKS, WHOLE_LOOK_S = 2, 0.3
 COMMAND_S_MAX = 40.0
 PORTS = (10_000, 28_000)  # of HTTP; the others listen up to 4,000 above
 PORT_STEPS = (0, 1000, 2000, 3000, 4000)  # HTTP, gRPC, Kafka, peers, wires
@@ -310,15 +311,27 @@ class Rig:
                 return False
 
     def wait_whole(self, seconds: float = 30.0) -> None:
-        """Return once every node runs, and no replica is out of service, moving or leaderless."""
+        """Return once every node runs, and no replica is out of service, moving or leaderless.
+
+        All must be so in two looks at all of them, one soon after the other: a replica that is
+        about to be made anew is for a moment neither out of service nor moving, and by then those
+        asked before it are not as they said.
+        """
         self.wait_ready(*self.running())
-        for name in self.running():
-            wait_for(
-                lambda name=name: self._is_whole(name),
-                seconds,
-                lambda name=name: f"{self.status(name)}\n{self.log_text(name)[-3000:]}",
-                0.2,
-            )
+        looks = 0
+        hurt = ""
+
+        def is_whole() -> bool:
+            nonlocal looks, hurt
+            hurt = next((name for name in self.running() if not self._is_whole(name)), "")
+            looks = 0 if hurt else looks + 1
+            return looks == WHOLE_LOOKS
+
+        def problem() -> str:
+            name = hurt or self.running()[0]
+            return f"{self.status(name)}\n{self.log_text(name)[-3000:]}"
+
+        wait_for(is_whole, seconds, problem, WHOLE_LOOK_S)
 
     def _is_whole(self, name: str) -> bool:
         status = self.status(name)
