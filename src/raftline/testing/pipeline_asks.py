@@ -25,6 +25,8 @@ class JobAsks:
 
     def ask(self, name: str, arguments: Answer, decided: Decided, tries: int = 1 << 30) -> None:
         """Ask until the answer is known, at most so often."""
+        if self.is_over:  # a zombie that came back behind the drain
+            return
         clients, found = self.clients, list[Answer]()
         host = clients.some_host()
         op = clients.invoke(name, host, self.topic, 0)
@@ -39,7 +41,7 @@ class JobAsks:
                 decided(found[0], "")
             elif code in FINAL or tries <= 1:
                 decided(None, code)
-            elif not self.is_over:
+            else:
                 clients.world.after(PAUSE_MS, lambda: self.ask(name, arguments, decided, tries - 1))
 
         clients.call(
