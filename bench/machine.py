@@ -132,3 +132,8 @@ def _file_system(directory: Path) -> str:
         if directory.resolve().is_relative_to(place) and len(place) >= len(best[0]):
             best = (place, kind)
     return best[1]
+
+
+def start_compiled() -> None:
+    """Let the nodes of a run start as they do where Raftline is installed: from compiled files."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

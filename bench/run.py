@@ -31,7 +31,7 @@ from bench import (
     standing,
 )
 from bench.figures import Figure, Report, median_of
-from bench.machine import describe, measure_echo, measure_loop, measure_sync
+from bench.machine import describe, measure_echo, measure_loop, measure_sync, start_compiled
 from bench.report import page, table
 
 ROOT = Path(__file__).parent.parent
@@ -67,8 +67,7 @@ SLOW_TO_START = ("spark", "archive")  # not in the quick run, unless asked for
 def main(words: list[str] | None = None) -> int:
     """Run the scenarios asked for; 0 unless one could not be run."""
     asked = _parse(words)
-    # Nodes start as they do where Raftline is installed: from compiled files.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    start_compiled()
     work = Path(asked.work).resolve()
     work.mkdir(parents=True, exist_ok=True)
     names = [name for name in SCENARIOS if not (asked.quick and name in SLOW_TO_START)]

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.machine import describe, measure_sync
+from bench.machine import describe, measure_sync, start_compiled
 from bench.peers import install, report, results, workloads
 from bench.peers.adapters import SYSTEMS, System
 
@@ -31,6 +31,7 @@ def main(words: list[str] | None = None) -> int:
     asked = _parser().parse_args(words)
     files = [Path(name) for name in asked.files or sorted((WORK / "results").glob("*.json"))]
     if asked.run:
+        start_compiled()
         signal.signal(
             signal.SIGTERM, lambda *_: sys.exit(143)
         )  # servers are stopped on the way out

@@ -8,7 +8,6 @@ page unless one is named: it shows that the harness works.
 """
 
 import argparse
-import os
 import shutil
 import sys
 import time
@@ -17,7 +16,7 @@ from types import ModuleType
 
 import msgspec
 
-from bench.machine import describe, measure_sync
+from bench.machine import describe, measure_sync, start_compiled
 from bench.scaling import connections, groups, leased, log_size, partitions, sizes, waiting
 from bench.scaling.curve import Curve
 from bench.scaling.page import NAMES, read, table, write
@@ -54,8 +53,7 @@ def main(words: list[str] | None = None) -> int:
             curve.how, curve.reading = AXES[name].HOW, AXES[name].READING
         write(found, page)
         return 0
-    # Nodes start as they do where Raftline is installed: from compiled files.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    start_compiled()
     for name in asked.only or AXES:
         curve = measure(asked.work.resolve() / name, name, quick=asked.quick)
         print(f"\n{curve.title} ({curve.seconds:.0f} s)\n\n{table(curve)}", flush=True)

@@ -10,7 +10,6 @@ acknowledged batch to the disks of a majority; Kafka does not sync at all, unles
 """
 
 import argparse
-import os
 import signal
 import statistics
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from bench.figures import number
+from bench.machine import start_compiled
 from bench.peers.kafka.page import PAGE, page
 from bench.peers.kafka.pieces import TITLES, Piece, measure, merge
 
@@ -36,8 +36,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--page", action="store_true", help="measure nothing; write the page")
     parser.add_argument("--work", default=str(ROOT / ".work" / "peers" / "kafka"))
     asked = parser.parse_args(words)
-    # Nodes start as they do where Raftline is installed: from compiled files.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    start_compiled()
     work = Path(asked.work).resolve()
     for name in [] if asked.page else asked.pieces or list(TITLES):
         file = work / f"{name}.json"

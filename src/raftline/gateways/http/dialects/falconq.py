@@ -6,6 +6,7 @@ so a message is never given twice; with ``ack=manual`` it is a lease that the co
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -175,11 +176,19 @@ class FalconqRoutes:
         def more() -> None:
             left = batch - len(found)
             count = 1 if partition == ALL and batch <= ONE_BY_ONE_MAX else left
-            self._receive(exchange, request, consumer, partition, count, lease_ms, took)
+            done = partial(exchange.guard, took)
+            self._receive(exchange, request, consumer, partition, count, lease_ms, done)
 
-        def took(received: Received) -> None:
+        def took(received: Received | RaftlineError) -> None:
             nonlocal size
-            items = self._deliveries.items(request.topic, consumer, received)
+            try:
+                if isinstance(received, RaftlineError):
+                    raise received
+                items = self._deliveries.items(request.topic, consumer, received)
+            except RaftlineError:
+                if not found:
+                    raise
+                items = []  # what is leased already must not wait out its lease
             found.extend(items)
             size += sum(len(item.value or item.value_base64 or "") for item in items)
             has_room = len(found) < batch and size < READ_BYTES_DEFAULT
@@ -200,7 +209,7 @@ class FalconqRoutes:
         partition: int,
         count: int,
         lease_ms: int,
-        took: Callable[[Received], None],
+        done: Callable[[Any], None],
     ) -> None:
         self._calls.receive(
             request.topic,
@@ -212,7 +221,7 @@ class FalconqRoutes:
             0,
             group,
             request.timeout_ms,
-            exchange.then(took),
+            done,
             is_wanted=exchange.is_wanted,
         )
 

@@ -26,6 +26,7 @@ from raftline.model.calls import ReadReply
 from raftline.model.errors import (
     InvalidArgument,
     RaftlineError,
+    UnknownGroup,
     UnknownMessage,
 )
 from raftline.model.message import Message
@@ -146,9 +147,10 @@ class TaskLooks:
 
         def answer(answers: list[Any]) -> None:
             group, waiting, bounds = answers
-            if isinstance(waiting, RaftlineError) or isinstance(bounds, RaftlineError):
-                raise waiting if isinstance(waiting, RaftlineError) else bounds
-            if isinstance(group, RaftlineError):  # nobody leased anything yet
+            for told in answers:
+                if isinstance(told, RaftlineError) and not isinstance(told, UnknownGroup):
+                    raise told
+            if isinstance(group, UnknownGroup):  # nobody leased anything yet
                 size = bounds["next_offset"] - bounds["log_start"]
                 group = {"fresh": size, **bounds}
             exchange.json(self._stats(group, waiting))

@@ -18,10 +18,7 @@ from raftline.gateways.http.dialects.tasks import (
 )
 from raftline.gateways.http.routes import Request
 from raftline.gateways.ports import Calls
-from raftline.model.errors import (
-    InvalidArgument,
-    RaftlineError,
-)
+from raftline.model.errors import InvalidArgument, NotFound, RaftlineError
 from raftline.model.records import open_batch, open_batches
 from raftline.model.tasks import (
     TASK_GROUP,
@@ -107,7 +104,7 @@ class TaskPage:
 
     def _took(self, states: list[State], got: list[Any], last: int) -> None:
         for state, reply in zip(states, got, strict=True):
-            if isinstance(reply, RaftlineError):
+            if _is_gone(reply):
                 continue  # retention took it meanwhile
             messages = open_batches(reply.batches)
             message = next((m for m in messages if m.offset == state["offset"]), None)
@@ -146,7 +143,7 @@ class TaskPage:
 
     def _told(self, rows: list[Any], got: list[Any], last: str | None) -> None:
         for (_, number, priority), shown in zip(rows, got, strict=True):
-            if isinstance(shown, RaftlineError) or "batch" not in shown:
+            if _is_gone(shown) or "batch" not in shown:
                 continue  # released meanwhile
             (message,) = open_batch(shown["batch"])
             state: State = {"state": "waiting", "attempts": 0, "number": number}
@@ -167,3 +164,10 @@ class TaskPage:
     def _ask(self, name: str, asked: dict[str, Any], then: Callable[[Any], None]) -> None:
         done = self._exchange.then(then)
         self._calls.ask(TASK_TOPIC, PARTITION, name, asked, self._request.timeout_ms, done)
+
+
+def _is_gone(answer: Any) -> bool:
+    """Say whether a task is not there any more; whatever else kept it from us fails the page."""
+    if isinstance(answer, RaftlineError) and not isinstance(answer, NotFound):
+        raise answer
+    return isinstance(answer, NotFound)

@@ -1,0 +1,84 @@
+"""What the dialects do when one of their looks fails: drop nothing found, hide nothing."""
+
+from typing import Any
+
+import pytest
+
+from raftline.model.errors import NoLeader
+from tests.unit.gateways.sim_web import TOPIC, SimWeb, serve_sim
+from tests.unit.gateways.test_unreadable_batches import no_messages, store
+from tests.unit.node.whole import node
+
+
+def fail(
+    web: SimWeb, monkeypatch: pytest.MonkeyPatch, method: str, name: str = "", after: int = 0
+) -> None:
+    """Let the node refuse a kind of call from now on, as one without a leader does."""
+    served = node(web.sim, web.sim.nodes[0])
+    ask = getattr(served, method)
+    count = 0
+
+    def refuse(*arguments: Any, **more: Any) -> None:
+        nonlocal count
+        count += 1
+        if count > after and (not name or name in arguments):
+            arguments[-1](NoLeader("tasks/0"))
+        else:
+            ask(*arguments, **more)
+
+    monkeypatch.setattr(served, method, refuse)
+
+
+@pytest.mark.parametrize("how", ["auto", "manual"])
+def test_falconq_gives_what_it_leased_before_an_unreadable_batch(how: str) -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        await web.publish("a")
+        await store(web, no_messages())
+        await consumes_the_first(web, how)
+
+    serve_sim(scenario)
+
+
+@pytest.mark.parametrize("how", ["auto", "manual"])
+def test_falconq_gives_what_it_leased_before_a_look_failed(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        await web.publish("a")
+        await web.publish("b")
+        fail(web, monkeypatch, "receive", after=1)
+        await consumes_the_first(web, how)
+
+    serve_sim(scenario)
+
+
+async def consumes_the_first(web: SimWeb, how: str) -> None:
+    path = f"/topic/{TOPIC}/consume?consumerID=worker&batch=2&ack={how}"
+    told = await web.ok("GET", path)
+    assert [row["v"] for row in told["messages"]] == ["a"]
+    assert (await web.state("worker"))["floor"] == (1 if how == "auto" else 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "name"),
+    [
+        ("/tasks", "read", ""),
+        ("/tasks", "ask", "waiting.show"),
+        ("/stats", "ask", "group.show"),
+    ],
+)
+def test_tasks_that_could_not_be_looked_at_are_not_left_out(
+    monkeypatch: pytest.MonkeyPatch, path: str, method: str, name: str
+) -> None:
+    async def scenario(web: SimWeb) -> None:
+        for fields in ({}, {"delay": "1h"}):
+            reply = await web.ask("POST", "/tasks", {"type": "mail", "payload": "{}", **fields})
+            assert reply.status == 201, reply.body
+        assert (await web.ask("GET", path)).status == 200
+        fail(web, monkeypatch, method, name)
+        reply = await web.ask("GET", path)
+        assert (reply.status, reply.code) == (503, "no_leader"), reply.body
+
+    serve_sim(scenario)
