@@ -22,10 +22,7 @@ CAUTIONS = (
     "  and Java, and Kafka's client is C. The row *Raftline by Kafka's client* has Kafka's load.",
     "- Only Raftline, Redis (AOF always) and beanstalkd (-f0) also sync each ack of a worker.",
     "- Systems on a JVM are measured in their first minute, after one second of warm-up each.",
-    "- ElasticMQ cannot store 500 messages a second here: its latency in f is a queue that grows.",
-    "- Few rounds, and other work on the machine between them: factors near 1 are a tie.",
-    "- Three-node figures are of one run. An earlier one of the same day, left out for that, had",
-    "  111,871 messages/s of work for Raftline and 46,362 for Kafka (fsync); p50 of a was 1.47 ms.",
+    "- The machine is virtual and changes its speed: factors near 1 are a tie.",
     "- Kafka's outage is its session timeout (9 s by default), NATS' its election and its client.",
 )
 BEHIND = 0.95  # below it we say that we are behind

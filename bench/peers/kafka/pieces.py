@@ -125,6 +125,7 @@ def _take_turns(
     for turn in range(rounds):
         named = list(enumerate(sides.items()))
         for number, (name, side) in named if turn % 2 == 0 else reversed(named):
+            os.sync()  # or whoever syncs waits for what the one before did not
             _note(piece, {name: one(f"round-{turn}-{number}", side, quick=quick)})
         piece.rounds = turn + 1
         piece.seconds = time.perf_counter() - began
