@@ -16,7 +16,6 @@ from bench.kafka_load import KafkaResult, KafkaSpec
 TOPIC = "kafka"
 LIMIT_S = 400
 IN_FLIGHT = (1, 8, 64)
-A_CALL = 1_000
 SINGLES_S, SINGLES_MAX = 3.0, 200_000
 WISHES: tuple[tuple[str, bool, dict[str, str]], ...] = (
     ("headers=false, a header each", False, {"note": "plain"}),
@@ -75,7 +74,7 @@ def tasks(base: KafkaSpec, section: str, goal: Goal | None, *, quick: bool) -> l
     """Run every task; on whatever answers there."""
     many = 50_000 if quick else 2_000_000
     found = pair(base, section, many, 100, goal)
-    found += _many_a_call(base, section, many)
+    found += arrays(base, section, many)
     if not quick:
         one_kib = msgspec.structs.replace(base, topic=f"{base.topic}-1k")
         found += pair(one_kib, section, 500_000, 1024, None)
@@ -105,10 +104,10 @@ def pair(
     return found
 
 
-def _many_a_call(base: KafkaSpec, section: str, count: int) -> list[Figure]:
-    """Produce with a client that costs less: messages go to librdkafka a thousand at a time."""
-    result = run(base, task="produce", count=count, a_call=A_CALL)
-    return _rate_and_cpu(section, f"produce {count:,} x 100 B, {A_CALL:,} a call", result, None)
+def arrays(base: KafkaSpec, section: str, count: int) -> list[Figure]:
+    """Produce as a C program does: messages go to librdkafka by the array."""
+    result = run(base, task="produce_arrays", count=count)
+    return _rate_and_cpu(section, f"produce {count:,} x 100 B, from C", result, None)
 
 
 def _rate_and_cpu(section: str, name: str, result: KafkaResult, goal: Goal | None) -> list[Figure]:

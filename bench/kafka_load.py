@@ -2,9 +2,9 @@
 
     python -m bench.kafka_load '{"task": "produce", "servers": "...", "pids": [...], ...}'
 
-``produce`` and ``consume`` use librdkafka, as does ``latency`` (single messages at a rate). With
-``a_call`` above 1 so many messages are handed to librdkafka at once, which takes less of the
-processors that clients and servers share. With
+``produce`` and ``consume`` use librdkafka through its Python client, as does ``latency`` (single
+messages at a rate); ``produce_arrays`` as a C program would, which takes less of the processors
+that clients and servers share. With
 ``single`` requests of one message go over a plain socket, so many in flight, so that the client
 costs as little as can be. CPU of the servers is read from /proc before and after.
 """
@@ -24,6 +24,7 @@ from raftline.model.records import seal_batch
 WAIT_S = 120.0
 WARM_UP = 2_000
 PRODUCE_VERSION = 9
+BULK = {"linger.ms": 5, "queue.buffering.max.kbytes": 1 << 20}
 CONSUMER = {
     "group.id": "bench",
     "enable.auto.commit": False,
@@ -36,7 +37,7 @@ CONSUMER = {
 class KafkaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What to do, to whom."""
 
-    task: str  # produce | consume | latency | single
+    task: str  # produce | produce_arrays | consume | latency | single
     servers: str
     topic: str
     pids: list[int]
@@ -49,7 +50,6 @@ class KafkaSpec(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: bool = True
     acks: str = "all"
     headers: dict[str, str] = {}
-    a_call: int = 1  # of ``produce``: messages handed over at once
     seconds_max: float = WAIT_S  # of ``single``: then the rest is not sent
 
 
@@ -89,29 +89,37 @@ class Meter:
 
 
 def produce(spec: KafkaSpec) -> KafkaResult:
-    producer = _producer(spec, {"linger.ms": 5, "queue.buffering.max.kbytes": 1 << 20})
+    from confluent_kafka import Producer
+
+    producer = Producer(_settings(spec, BULK))
     value = b"x" * spec.message_bytes
     headers = {name: text.encode() for name, text in spec.headers.items()}
     _send(producer, spec.topic, value, WARM_UP, headers)
     meter = Meter(spec.pids)
-    if spec.a_call > 1:
-        _send_many(producer, spec.topic, value, spec.count, spec.a_call)
-    else:
-        _send(producer, spec.topic, value, spec.count, headers)
+    _send(producer, spec.topic, value, spec.count, headers)
     return meter.result(spec.count)
 
 
-def _producer(spec: KafkaSpec, more: dict[str, object]):
-    from confluent_kafka import Producer
+def produce_arrays(spec: KafkaSpec) -> KafkaResult:
+    from bench.librdkafka import ArrayProducer
 
-    base = {
+    producer = ArrayProducer(spec.topic, _settings(spec, BULK))
+    value = b"x" * spec.message_bytes
+    producer.send(value, WARM_UP)
+    meter = Meter(spec.pids)
+    producer.send(value, spec.count)
+    return meter.result(spec.count)
+
+
+def _settings(spec: KafkaSpec, more: dict[str, object]) -> dict[str, object]:
+    return {
         "bootstrap.servers": spec.servers,
         "acks": spec.acks,
         "enable.idempotence": spec.idempotent and spec.acks == "all",
         "queue.buffering.max.messages": 1_000_000,
         "log_level": 2,
+        **more,
     }
-    return Producer({**base, **more})
 
 
 def _send(
@@ -125,22 +133,6 @@ def _send(
                 send(topic, value, **more)
                 break
             except BufferError:
-                producer.poll(0.02)
-    _flush(producer)
-
-
-def _send_many(producer, topic: str, value: bytes, count: int, a_call: int) -> None:
-    rows = [{"value": value}] * a_call
-    while count:
-        left = rows[: min(a_call, count)]
-        count -= len(left)
-        while left:
-            try:
-                taken = producer.produce_batch(topic, left)
-            except BufferError:
-                taken = 0
-            left = left[taken:]
-            if left:
                 producer.poll(0.02)
     _flush(producer)
 
@@ -167,7 +159,9 @@ def consume(spec: KafkaSpec) -> KafkaResult:
 
 
 def latency(spec: KafkaSpec) -> KafkaResult:
-    producer = _producer(spec, {"linger.ms": 0})
+    from confluent_kafka import Producer
+
+    producer = Producer(_settings(spec, {"linger.ms": 0}))
     _send(producer, spec.topic, b"x" * spec.message_bytes, 50)
     times: list[float] = []
     meter = Meter(spec.pids)
@@ -237,7 +231,13 @@ def _exchange(
     return times
 
 
-TASKS = {"produce": produce, "consume": consume, "latency": latency, "single": single}
+TASKS = {
+    "produce": produce,
+    "produce_arrays": produce_arrays,
+    "consume": consume,
+    "latency": latency,
+    "single": single,
+}
 
 if __name__ == "__main__":
     asked = msgspec.json.decode(sys.argv[1].encode(), type=KafkaSpec)

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from bench.figures import Figure
-from bench.kafka_gateway import pair, run, tasks
+from bench.kafka_gateway import arrays, pair, run, tasks
 from bench.machine import describe, measure_sync
 from bench.peers.kafka.failover import outage
 from bench.peers.kafka.sides import Side, both, by_syncing, spec
@@ -162,7 +162,8 @@ def _syncing(topic: str, side: Side, *, quick: bool) -> list[Figure]:
 
 def _sustained(topic: str, side: Side, *, quick: bool) -> list[Figure]:
     leader = side.create(topic)
-    found = pair(spec(side, topic, leader), "", 200_000 if quick else SUSTAINED, 100, None)
+    base, count = spec(side, topic, leader), 200_000 if quick else SUSTAINED
+    found = pair(base, "", count, 100, None) + arrays(base, "", count)
     side.delete(topic)
     return found
 
