@@ -10,6 +10,9 @@ READY := .venv/.ready
 VERSION := $(shell sed -nE 's/^appVersion: "(.*)"/\1/p' deploy/kubernetes/helm/raftline/Chart.yaml)
 TESTDATA ?= ../shared/reference/raft-testdata
 
+# Hundreds of processes start in a run of the tests: none of them compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help venv lock up down test test-full check format docs conformance sim chaos bench bench-peers \
 	bench-scaling proto build docker-build clean
