@@ -132,7 +132,7 @@ class PartitionHost:
         self.desk: Desk | None = None  # while this replica leads, once a work group was here
         self.schedules: Schedules | None = None  # once a message was to wait
         self.releaser: Releaser | None = None  # while this replica leads
-        self.publisher: Publisher | None = None  # while this replica leads, once there was a batch
+        self.publisher: Publisher | None = None  # while this replica leads
         self.tally: Tally | None = None  # once the topic is known
 
     # ------------------------------------------------------------------ appends
@@ -443,8 +443,8 @@ class PartitionHost:
             self.releaser.look()
         if STAGE in self.side:
             self._trim_stage()
-        if self.publisher is not None:
-            self.publisher.look()
+            if self.publisher is not None:
+                self.publisher.look()
         if self.readers:
             self.readers.serve()
 

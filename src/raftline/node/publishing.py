@@ -1,7 +1,8 @@
 """Publishing: a leader moves the chunks of a decided batch from the stage log into the log.
 
-Only a leader has a publisher, once there was a batch to publish. Nothing here is replicated: that
-a batch is published, and how far, is in the machine's state, so the next leader goes on there.
+Only a leader has a publisher. Nothing here is replicated: that a batch is published, and how far,
+is in the machine's state, so the next leader goes on there. It may apply the decision only after
+it began to lead: so it looks after whatever it applies.
 
 How a piece is made
     The next chunks are read from the stage log and put together in the segment lane

@@ -68,7 +68,7 @@ class StagedWrites:
         add("stage.show", self._show)
 
     def role_changed(self, replica: Replica) -> None:
-        """A leader goes on with what was decided; nobody else does."""
+        """A leader goes on with what was decided, or will be as it applies; nobody else does."""
         host = replica.host
         if not isinstance(host, PartitionHost) or host.replica is not replica:
             return
@@ -76,7 +76,7 @@ class StagedWrites:
             if host.publisher is not None:
                 host.publisher.close(NotLeader(host.name, replica.leader_node))
                 host.publisher = None
-        elif host.machine.staging.publishing():
+        else:
             self._publisher(host, replica).look()
 
     def _publisher(self, host: PartitionHost, replica: Replica) -> Publisher:

@@ -9,7 +9,7 @@ from raftline.model.records import seal_batch
 from raftline.node import stage_pieces
 from raftline.node.partition import STAGE
 from raftline.testing import SimCluster, cluster
-from tests.unit.node.whole import answer_of, host, lead, node
+from tests.unit.node.whole import answer_of, host, lead, node, replica
 
 TOPIC = "orders"
 CHUNKS, ROWS = 20, 5
@@ -98,6 +98,26 @@ def test_nobody_need_wait_for_a_batch_that_is_decided(
     node(sim, leader).ask(TOPIC, 0, "stage.publish", arguments, 10_000, lambda _: None)
     sim.run_until(lambda: 0 < host(sim, leader, TOPIC).machine.next_offset < len(wanted))
     sim.kill(leader)
+    following, _ = lead(sim, TOPIC)
+    sim.run_until(lambda: host(sim, following, TOPIC).machine.next_offset == len(wanted), "20s")
+    assert values(sim) == wanted
+
+
+def test_a_batch_decided_after_the_change_of_leaders_is_finished_too(sim: SimCluster) -> None:
+    """The decision was on its way when its leader died with the caller: the next one commits it."""
+    wanted = stage_all(sim)
+    leader, others = lead(sim, TOPIC)
+    arguments = {"query": "q", "batch": 0, "winners": [(0, 0, CHUNKS)]}
+    ends = [replica(sim, name, TOPIC).raft.log.last_index for name in others]
+    node(sim, leader).ask(TOPIC, 0, "stage.publish", arguments, 10_000, lambda _: None)
+
+    def arrived() -> bool:
+        now = [replica(sim, name, TOPIC).raft.log.last_index for name in others]
+        return all(after > before for after, before in zip(now, ends, strict=True))
+
+    sim.run_until(arrived)
+    sim.kill(leader)
+    assert not any(host(sim, name, TOPIC).machine.staging.publishing() for name in others)
     following, _ = lead(sim, TOPIC)
     sim.run_until(lambda: host(sim, following, TOPIC).machine.next_offset == len(wanted), "20s")
     assert values(sim) == wanted
