@@ -4,6 +4,8 @@ Rules
     G1  A piece has the bytes of the next chunks as they were staged, about ``PUBLISH_BYTES_MAX``.
     G2  A chunk whose messages have dedup keys, or are to wait, is a piece of its own: it is taken
         or refused as a whole. Messages whose keys are remembered are left out.
+    G3  Such a chunk is opened and its messages are sealed anew. What does not go through that is
+        refused when it is staged: once its batch is decided nothing could be done about it.
 """
 
 from collections.abc import Sequence
@@ -75,6 +77,18 @@ def next_chunks(chunks: Sequence[Chunk], at: int) -> list[Chunk]:
 def numbers_of(chunks: Sequence[Chunk]) -> list[int]:
     """Return the numbers of the stage log to read: extras and batch of each chunk."""
     return [n for chunk in chunks for n in range(chunk[0], chunk[0] + chunk[2] + 1)]
+
+
+def check_parts(batch: Buffer, extras: Extras) -> None:
+    """Refuse a chunk that could not be taken apart where its extras ask for it. G3.
+
+    Raises:
+        RaftlineError: its messages cannot be read, or not be sealed anew.
+    """
+    if extras.dues_ms:
+        _waiting_piece(PieceHead(0, "", 0, 0, 0), batch, extras)
+    elif extras.dedup:
+        _left_of(batch, extras, NONE_GONE)
 
 
 def build_piece(

@@ -35,7 +35,13 @@ from raftline.machines.partition.staging_words import (
 )
 from raftline.machines.partition.waiting import over_limit
 from raftline.model.batch import NO_PRODUCER, check_batch
-from raftline.model.errors import InvalidArgument, NotLeader, RaftlineError, TooLarge
+from raftline.model.errors import (
+    CorruptBatch,
+    InvalidArgument,
+    NotLeader,
+    RaftlineError,
+    TooLarge,
+)
 from raftline.model.limits import (
     OFFSET_MAX,
     QUERY_NAME_CHARS_MAX,
@@ -48,6 +54,7 @@ from raftline.node.partition import PartitionHost
 from raftline.node.publishing import Publisher
 from raftline.node.questions import Arguments, Done
 from raftline.node.replica import Replica
+from raftline.node.stage_pieces import check_parts
 
 if TYPE_CHECKING:
     from raftline.node.node import Node
@@ -139,7 +146,20 @@ class StagedWrites:
         def answer(event: Staged) -> dict[str, Any]:
             return {"staged": event.number >= 0, "already": event.number < 0}
 
-        self._propose(host, data, ms, done, Staged, answer)
+        def checked(_: None, error: BaseException | None) -> None:
+            if isinstance(error, RaftlineError):
+                done(error)
+            elif error is not None:
+                done(CorruptBatch(str(error), host.name))
+            elif replica.is_closed:
+                done(NotLeader(host.name, replica.leader_node))
+            else:
+                self._propose(host, data, ms, done, Staged, answer)
+
+        if extras.dues_ms or extras.dedup:
+            self._node.segments.run(lambda: check_parts(payload, extras), checked)
+        else:
+            checked(None, None)
 
     def _check_dues(
         self, replica: Replica, extras: Extras, attributes: int, length: int, at_ms: int

@@ -3,9 +3,12 @@
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
-from raftline.model.errors import FencedQuery, RaftlineError
-from raftline.model.records import seal_batch
+from raftline.model.batch import CRC_FROM
+from raftline.model.errors import CorruptBatch, FencedQuery, RaftlineError, TooLarge
+from raftline.model.limits import BATCH_HEADER_BYTES, KEY_BYTES_MAX
+from raftline.model.records import seal_batch, seal_plain
 from raftline.node import stage_pieces
 from raftline.node.partition import STAGE
 from raftline.testing import SimCluster, cluster
@@ -224,3 +227,29 @@ def test_messages_that_wait_are_not_lost_where_dedup_keys_do_not_fit(sim: SimClu
     sim.run_until(lambda: bool(late))
     assert (late[0]["waiting"], late[0]["duplicates"]) == (3, 0)
     assert sim.verify().identical
+
+
+def unreadable(rows: int, compression: str = "none") -> bytes:
+    """Return a batch that is sound outside and cannot be opened."""
+    sealed = seal_batch([(None, b"x" * 30, (), 1_000)] * rows, compression=compression)
+    body = b"\xff" * (len(sealed) - BATCH_HEADER_BYTES)
+    tail = sealed[CRC_FROM:BATCH_HEADER_BYTES] + body
+    return sealed[: CRC_FROM - 4] + crc32c(tail).to_bytes(4, "big") + tail
+
+
+@pytest.mark.parametrize("wish", ["waits", "dedup"])
+def test_a_chunk_that_could_not_be_taken_apart_is_not_staged(sim: SimCluster, wish: str) -> None:
+    leader, _ = lead(sim, TOPIC)
+    due_ms = replica(sim, leader, TOPIC).time.stamp() + 1_000
+    dedup, dues = [(0, b"%016d" % 0)], [due_ms] * 3
+    extras = [[], [], dues] if wish == "waits" else [[], dedup]
+    key = {"query": "q", "batch": 0, "task": 0, "attempt": 0, "chunk": 0}
+    large = seal_plain([(b"k" * (KEY_BYTES_MAX + 1), b"", (), 1_000)] * 3, (-1, -1, -1))
+    for payload in (unreadable(3), large):
+        answer = ask(sim, "stage.put", payload=payload, extras=extras, **key)
+        assert isinstance(answer, CorruptBatch | TooLarge), answer
+    assert ask(sim, "stage.show", query="q")["chunks"] == 0
+    sound = seal_batch([(None, b"%d" % at, (), 1_000) for at in range(3)])
+    assert ask(sim, "stage.put", payload=sound, extras=extras, **key)["staged"]
+    answer = ask(sim, "stage.publish", query="q", batch=0, winners=[(0, 0, 1)])
+    assert answer["count"] + answer["waiting"] == 3
