@@ -231,3 +231,21 @@ def test_silent_queries_give_way() -> None:
     assert not machine.staging.queries
     assert machine.staging.log_start == machine.staging.next_number == 3
     machine.check()
+
+
+def test_a_replica_that_starts_again_looks_for_silent_queries_when_the_others_do() -> None:
+    one, other = PartitionMachine(), PartitionMachine()
+
+    def both(data: bytes) -> object:
+        found = [list(machine.apply(1, 1, data)) for machine in (one, other)]
+        assert found[0] == found[1]
+        assert one.digest() == other.digest()
+        return found[0][0]
+
+    chunk, keep_ms = (0, 0, 0, 0), 60_000
+    both(encode_staging(Abandon(1_000_000, "q", 5)))  # nothing was ever staged
+    other.restore(one.snapshot())
+    both(encode_stage(1_030_000, keep_ms, "q", chunk, b"b", 1, 5))
+    both(encode_staging(Abandon(1_065_000, "r", 0)))
+    published = both(encode_staging(Publish(1_095_000, "q", 0, [(0, 0, 1)])))
+    assert isinstance(published, PublishBegun)

@@ -264,7 +264,7 @@ class Staging:
 
     def freeze(self) -> Callable[[], bytes]:
         """Hold the state as it is now; the callable joins its bytes."""
-        if self.next_number == FIRST_NUMBER and not self.queries:
+        if self.next_number == FIRST_NUMBER and not self.queries and not self.looked_ms:
             return lambda: b""
         head = self.next_number, self.staged_bytes, self.looked_ms
         rows = [
