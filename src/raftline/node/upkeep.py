@@ -30,7 +30,7 @@ from raftline.model.errors import (
 )
 from raftline.model.ids import ReplicaId, node_of
 from raftline.model.settings import effective
-from raftline.node.partition import PartitionHost
+from raftline.node.partition import TRACE, PartitionHost
 from raftline.node.replica import Replica
 from raftline.node.trims import trim
 from raftline.raft.rpc import NOBODY, Entry
@@ -387,7 +387,8 @@ class Upkeep:
             if not replica.is_leader or not isinstance(host, PartitionHost) or row is None:
                 continue
             self._node.staging.tidy(host, replica)
-            if host.log.log_start == host.log.log_end:
+            is_empty = host.log.log_start == host.log.log_end
+            if is_empty and TRACE not in host.side:  # all may have been called off
                 continue
             bounds = wanted.get(row.topic)
             if bounds is None:
@@ -396,6 +397,8 @@ class Upkeep:
                 wanted[row.topic] = bounds
             age, size, trace_percent, trace_age = bounds
             self._node.timelines.keep(host, replica, trace_percent, trace_age)
+            if is_empty:
+                continue
             now_ms = replica.time.stamp()
             start = host.log.retention_start(
                 now_ms - age if age >= 0 else None, size if size >= 0 else None

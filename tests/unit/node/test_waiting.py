@@ -7,7 +7,7 @@ import pytest
 from raftline.model.calls import NewWaiting, Scheduled
 from raftline.model.errors import InvalidArgument, NotWaiting, RaftlineError, UnknownMessage
 from raftline.model.records import open_batches, seal_batch
-from raftline.node.partition import WAITING
+from raftline.node.partition import TRACE, WAITING
 from raftline.node.releases import ID_HEADER, fitting, seal_release
 from raftline.raft.rpc import Rpc, RpcKind
 from raftline.testing import SimCluster, cluster
@@ -336,3 +336,16 @@ def test_a_message_without_room_for_its_id_goes_without() -> None:
     first, second = open_batches(seal_release("t.0.w", [3, 4], [full, old]))
     assert len(first.headers) == 100
     assert second.headers == ((ID_HEADER, b"t.0.w4"),)
+
+
+def test_the_traces_of_a_topic_in_which_all_is_cancelled_are_kept_as_it_is_set() -> None:
+    with cluster(nodes=3, seed=7) as sim:
+        sim.create_topic(TOPIC, partitions=1, settings={"trace_percent": 0})
+        cancelled = schedule(sim, [b"x"], HOUR_MS)
+        assert ask(sim, "waiting.cancel", number=cancelled[0])["cancelled"]
+        sim.advance("12s")
+        leader, _ = lead(sim, TOPIC)
+        trace = host(sim, leader, TOPIC).side[TRACE]
+        end = trace.log_end
+        schedule(sim, [b"y"], HOUR_MS)
+        assert (host(sim, leader, TOPIC).machine.trace.percent, trace.log_end) == (0, end)
