@@ -179,6 +179,18 @@ def test_purge_takes_them_off_the_list_and_trims() -> None:
         assert receive(c).spans == [1, 2, 1, 1, 3, 4, 1, 1]
 
 
+def test_purge_removes_nothing_that_is_to_be_archived_first() -> None:
+    with raftline.testing.cluster(nodes=3, seed=22) as c:
+        dead(c, poison=[0, 1, 2], count=3)
+        c.advance("2s")
+        asked = {"name": "t.dlq", "settings": {"archive": "required"}}
+        ask(c, lambda node, ms, done: node.command("topic.set", asked, ms, done))
+        assert question(c, "t.dlq", "log.archived", {"offset": 1}) == {"archived": 1}
+        assert question(c, "t.dlq", "letters.purge", {"wanted": {}})["done"] == 3
+        assert c.read("t.dlq", 0, 2).log_start == 1
+        assert question(c, "t.dlq", "letters.list", {"wanted": {}})["letters"] == []
+
+
 def test_redrive_from_the_middle_of_a_batch_that_is_cold() -> None:
     with raftline.testing.cluster(nodes=3, seed=26) as c:
         dead(c, poison=[2], count=4)

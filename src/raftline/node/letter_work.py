@@ -217,9 +217,11 @@ class Work:
             self._step()
 
     def _trim(self) -> None:
-        """Let go of the beginning of the log if all of it is purged."""
-        machine = self._host.machine
+        """Let go of the beginning of the log if all of it is purged, and archived where it must."""
+        machine, replica = self._host.machine, self._host.replica
         start = machine.letters.purged.first_gap(machine.log_start)
+        if replica is not None and self._node.log_questions.is_required(replica):
+            start = min(start, machine.archive.archived)
         if self._purge and start > machine.log_start:
             trim(self._host, start, self._proposal(lambda _: self._finish()))
         else:
