@@ -2,7 +2,8 @@
 
 Answered by the partition's leader from the trace log (events in ranges), the machine (what the
 message is now) and the log itself. The trace is looked through in pieces, each small enough for
-the loop; a look ends after ``SCAN_BYTES_MAX`` and then says that it is not complete.
+the loop; a look ends after ``SCAN_BYTES_MAX`` and then says that it is not complete. A batch of
+messages may hold a million: it is opened in the lane, and what is found there taken in steps.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +48,9 @@ if TYPE_CHECKING:
 READ_BYTES = 128 << 10
 SCAN_BYTES_MAX = 64 << 20
 FOUND_MAX = 1_000
+STEP_ROWS = 1_000  # messages whose states are looked up in one go
 
+Row = tuple[int, int, bytes | None]  # offset, timestamp, key
 Each = Callable[[TraceRecord], None]
 Finished = Callable[[int | RaftlineError], None]  # records that were not looked at
 
@@ -273,33 +276,37 @@ class _Look:
         elif self._left <= 0 or len(self._found) >= min(self._wanted.limit, FOUND_MAX):
             self._answer(self._at - 1)
         else:
-            self._node.segments.run(host.log.read_job(self._at, READ_BYTES), self._took)
+            read, at = host.log.read_job(self._at, READ_BYTES), self._at
+            wanted, given = self._wanted, self._given
+            self._node.segments.run(lambda: _opened(read(), at, wanted, given), self._took)
 
-    def _took(self, buffers: Sequence[Any] | None, error: BaseException | None) -> None:
-        if not buffers:
+    def _took(self, opened: "_Opened | None", error: BaseException | None) -> None:
+        if opened is None:
             self._done(_unread(self._node, self._host, error))
             return
-        piece = b"".join(buffers)
-        self._left -= len(piece)
-        for message in open_or_count(piece):
-            if message.offset < self._at:
-                continue
-            if len(self._found) >= min(self._wanted.limit, FOUND_MAX):
+        self._left -= opened.size
+        self._sift(opened, 0)
+
+    def _sift(self, opened: "_Opened", done: int) -> None:
+        """Look at the next of the messages that may be meant; then read on."""
+        limit = min(self._wanted.limit, FOUND_MAX)
+        rows = opened.rows[done : done + STEP_ROWS]
+        for row in rows:
+            if len(self._found) >= limit:
                 break
-            self._at = message.offset + 1
-            self._take(message.offset, message.timestamp_ms, message.key)
-        self.start()
+            self._at = row[0] + 1
+            self._take(*row)
+        if len(self._found) >= limit:
+            self.start()
+        elif done + len(rows) < len(opened.rows):
+            self._node.clock.call_soon(lambda: self._sift(opened, done + STEP_ROWS))
+        else:
+            self._at = opened.end
+            self.start()
 
     def _take(self, offset: int, timestamp_ms: int, key: bytes | None) -> None:
-        wanted = self._wanted
-        if not wanted.from_ms <= timestamp_ms < wanted.to_ms:
-            return
-        if wanted.key is not None and key != wanted.key:
-            return
-        if self._given is not None and offset not in self._given:
-            return
-        states = states_of(self._host, offset, wanted.group)
-        if wanted.state and wanted.state not in states.values():
+        states = states_of(self._host, offset, self._wanted.group)
+        if self._wanted.state and self._wanted.state not in states.values():
             return
         self._found.append(
             {"offset": offset, "timestamp": timestamp_ms, "key": key, "groups": states}
@@ -307,6 +314,33 @@ class _Look:
 
     def _answer(self, after: int) -> None:
         self._done({"messages": self._found, "after": after, "complete": self._is_complete})
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    """The messages of a piece of the log that may be meant, and where the piece ends."""
+
+    rows: list[Row]
+    end: int
+    size: int
+
+
+def _opened(
+    buffers: Sequence[Any], at: int, wanted: Wanted, given: IntervalSet | None
+) -> _Opened | None:
+    """Open a piece of the log from ``at`` on; None: nothing was read. Work for a lane."""
+    piece = b"".join(buffers)
+    rows: list[Row] = []
+    end = -1
+    for message in open_or_count(piece):
+        end = message.offset + 1
+        if (
+            message.offset >= at
+            and wanted.from_ms <= message.timestamp_ms < wanted.to_ms
+            and (wanted.key is None or message.key == wanted.key)
+            and (given is None or message.offset in given)
+        ):
+            rows.append((message.offset, message.timestamp_ms, message.key))
+    return _Opened(rows, end, len(piece)) if end > at else None
 
 
 def states_of(host: PartitionHost, offset: int, only: str = "") -> dict[str, str]:
