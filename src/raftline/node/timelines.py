@@ -208,6 +208,7 @@ class _Scan:
 
     def _next(self) -> None:
         log = self._host.side.get(TRACE)
+        self._at = max(self._at, 0 if log is None else log.log_start)  # trimmed meanwhile
         if log is None or self._at >= log.log_end:
             self._finished(0)
         elif self._left <= 0:
@@ -216,6 +217,10 @@ class _Scan:
             self._node.segments.run(log.read_job(self._at, READ_BYTES), self._took)
 
     def _took(self, buffers: Sequence[Any] | None, error: BaseException | None) -> None:
+        log = self._host.side.get(TRACE)
+        if not buffers and log is not None and self._at < log.log_start:
+            self._next()
+            return
         if not buffers:
             self._finished(_unread(self._node, self._host, error, TRACE))
             return
@@ -266,6 +271,7 @@ class _Look:
     def start(self) -> None:
         """Look at the next piece, or answer."""
         host = self._host
+        self._at = max(self._at, host.log.log_start)  # trimmed meanwhile
         if self._given is not None:
             self._at = next(
                 (start for start, _ in self._given.within(self._at, host.log.log_end)),
@@ -281,6 +287,9 @@ class _Look:
             self._node.segments.run(lambda: _opened(read(), at, wanted, given), self._took)
 
     def _took(self, opened: "_Opened | None", error: BaseException | None) -> None:
+        if opened is None and self._at < self._host.log.log_start:
+            self.start()
+            return
         if opened is None:
             self._done(_unread(self._node, self._host, error))
             return

@@ -7,7 +7,7 @@ import pytest
 
 from raftline.node import timelines
 from raftline.testing import SimCluster, cluster
-from tests.unit.node.whole import answer_of, lead, node
+from tests.unit.node.whole import answer_of, host, lead, node, stall_segments
 
 TOPIC = "orders"
 
@@ -51,3 +51,22 @@ def test_batches_are_opened_in_the_lane(monkeypatch: pytest.MonkeyPatch) -> None
         assert search(sim, key=b"none")["messages"] == []
         assert opened
         assert all(opened)
+
+
+def test_what_is_trimmed_meanwhile_is_passed_over() -> None:
+    with cluster(nodes=3, seed=7) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        for _ in range(60):
+            sim.append(TOPIC, [bytes(64 << 10)])
+        sim.advance("10s")
+        leader, _ = lead(sim, TOPIC)
+        log = host(sim, leader, TOPIC).log
+        assert len(log._files.segments) > 1
+        start = log._files.segments[-1].base_offset
+        stall_segments(sim, leader, 2_000)
+        answers: list[Any] = []
+        wanted = {"key": b"none"}
+        node(sim, leader).ask(TOPIC, 0, "trace.search", wanted, 8_000, answers.append)
+        sim.trim(TOPIC, 0, start)
+        sim.run_until(lambda: bool(answers))
+        assert answers == [{"messages": [], "after": -1, "complete": True}]
