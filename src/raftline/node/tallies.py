@@ -87,8 +87,7 @@ class Tally:
                 self.counters.group(self.topic, command.group).settled[ACK] += _spans(outcome.acked)
             elif type(outcome) is QuerySettled and isinstance(command, AckQuery | RejectQuery):
                 verb = ACK if type(command) is AckQuery else REJECT
-                counts = self.counters.group(self.topic, command.group)
-                counts.settled[verb] += outcome.count
+                self.counters.group(self.topic, command.group).settled[verb] += outcome.count
 
     def _granted(self, group: str, spans: Sequence[int]) -> None:
         counts = self.counters.group(self.topic, group)
