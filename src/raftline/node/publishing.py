@@ -22,6 +22,7 @@ Invariants
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from raftline.machines.partition.side_car import HASH_BYTES
 from raftline.machines.partition.staging_words import Result
 from raftline.model.errors import DuplicateKey, NotWaiting, RaftlineError, TimedOut
 from raftline.node.command_proposal import Applied, CommandProposal
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
 
 PROPOSE_MS = 10_000  # for a piece to be applied; after that it is looked at again
 AGAIN_MS = 100  # after something went wrong
-KEYS_ON_THEIR_WAY = 20_000  # dedup keys that entries not applied yet may bring
+ENTRY_KEY_BYTES = HASH_BYTES + 4  # what a dedup key takes in an entry, at least
+ALL_BYTES = 1 << 62
 
 PublishDone = Callable[[Result | RaftlineError], None]
 
@@ -173,8 +175,9 @@ class Publisher:
         """Say whether the new ones of these dedup keys will be taken. U4."""
         dedup, replica = self._host.machine.dedup, self._replica
         wanted = sum([dedup.find(key, at_ms) is None for key in keys])
-        if wanted and replica.raft.log.last_index > replica.applied_index:
-            wanted += KEYS_ON_THEIR_WAY
+        if wanted:  # what comes first may bring keys too, as many as fit into it
+            before = replica.raft.log.entries_from(replica.applied_index + 1, ALL_BYTES)
+            wanted += sum([len(entry.data) for entry in before]) // ENTRY_KEY_BYTES
         return dedup.room(at_ms, wanted) >= wanted
 
     def _on_applied(self, head: PieceHead, answer: Applied | RaftlineError) -> None:

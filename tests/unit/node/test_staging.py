@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from raftline.model.batch import CRC_FROM
+from raftline.machines.partition.side_car import SideCar
+from raftline.model.batch import CRC_FROM, check_batch
 from raftline.model.errors import CorruptBatch, FencedQuery, RaftlineError, TooLarge
 from raftline.model.limits import BATCH_HEADER_BYTES, KEY_BYTES_MAX
 from raftline.model.records import seal_batch, seal_plain
 from raftline.node import stage_pieces
 from raftline.node.partition import STAGE
 from raftline.testing import SimCluster, cluster
-from tests.unit.node.whole import answer_of, host, lead, node, replica
+from tests.unit.node.whole import answer_of, host, lead, node, replica, stall_segments
 
 TOPIC = "orders"
 CHUNKS, ROWS = 20, 5
@@ -227,6 +228,40 @@ def test_messages_that_wait_are_not_lost_where_dedup_keys_do_not_fit(sim: SimClu
     sim.run_until(lambda: bool(late))
     assert (late[0]["waiting"], late[0]["duplicates"]) == (3, 0)
     assert sim.verify().identical
+
+
+def test_messages_that_wait_leave_room_for_the_dedup_keys_on_their_way(sim: SimCluster) -> None:
+    leader, others = lead(sim, TOPIC)
+    for name in sim.running:
+        host(sim, name, TOPIC).machine.dedup._keys_max = 28_002
+    due_ms = replica(sim, leader, TOPIC).time.stamp() + 60_000
+    payload = seal_batch([(None, b"%d" % at, (), 1_000) for at in range(3)])
+    hashes = [(at, b"late%012d" % at) for at in range(3)]
+    key = {"query": "q", "batch": 0, "task": 0, "attempt": 0, "chunk": 0}
+    extras = [[], hashes, [due_ms] * 3]
+    assert ask(sim, "stage.put", payload=payload, extras=extras, **key)["staged"]
+    stall_segments(sim, leader, 300)  # the piece is made while appends are on their way
+    late: list[Any] = []
+    asked = {"query": "q", "batch": 0, "winners": [(0, 0, 1)]}
+    node(sim, leader).ask(TOPIC, 0, "stage.publish", asked, 8_000, late.append)
+    sim.run_until(lambda: bool(host(sim, leader, TOPIC).machine.staging.publishing()))
+    for name in others:
+        sim.cut(leader, name)
+    stored: list[object] = []
+    for batch in range(4):
+        keyed = seal_batch([(None, b"", (), 1_000)] * 7_000)
+        side = SideCar((), tuple((at, b"%08d%08d" % (batch, at)) for at in range(7_000)))
+        info = check_batch(keyed)
+        node(sim, leader).append(TOPIC, 0, keyed, info, 8_000, stored.append, side)
+    sim.advance("500ms")
+    for name in others:
+        sim.uncut(leader, name)
+    sim.run_until(lambda: len(stored) == 4)
+    assert not late
+    for name in sim.running:
+        host(sim, name, TOPIC).machine.dedup._keys_max = 28_003
+    sim.run_until(lambda: bool(late))
+    assert (late[0]["waiting"], late[0]["duplicates"]) == (3, 0)
 
 
 def unreadable(rows: int, compression: str = "none") -> bytes:
