@@ -12,9 +12,12 @@ Invariants
     Q2  What is chosen for a query is chosen as for workers: by lanes, ready rows first come first,
         one message a key in ordered groups (there the number before is acked first, so that its
         keys are free). It is reserved until the lease is applied.
+    Q3  The machine forgets silent queries that were given nothing or acked it all. Who lost its
+        lease is not among them; where there are too many queries its leader lets go of those too.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,17 +33,19 @@ from raftline.machines.delivery.commands import (
 )
 from raftline.machines.delivery.outcomes import Done as DoneOutcome
 from raftline.machines.delivery.outcomes import Leased, Outcome, QuerySettled
-from raftline.machines.delivery.query_leases import whole_of
+from raftline.machines.delivery.query_leases import holds, whole_of
 from raftline.machines.delivery.selection import RANGES_MAX
 from raftline.machines.machine import Refused
 from raftline.model.calls import Received
 from raftline.model.errors import InvalidArgument, NotLeader, RaftlineError, TooLarge
 from raftline.model.intervals import IntervalSet
 from raftline.model.limits import (
+    FENCE_EXPIRE_MS,
     GROUP_NAME_CHARS_MAX,
     NACK_REASON_CHARS_MAX,
     OFFSET_MAX,
     QUERY_COUNT_MAX,
+    QUERY_LEASES_MAX,
     SETTLE_ROWS_MAX,
     WAIT_MS_MAX,
 )
@@ -57,6 +62,7 @@ if TYPE_CHECKING:
 STARTS = {"first": START_FIRST, "next": START_NEXT}
 STEP_FIRST = 1_000  # messages chosen at first; more at a time while they lie together
 STEP_FACTOR = 4
+FORGOTTEN_AT_ONCE = 8  # queries; each may have lost many ranges
 LEASE_RANGES = 1_000  # of one lease: they are leased, and acked, in one turn each
 
 Answer = Callable[[Sequence[Outcome] | RaftlineError], None]
@@ -211,20 +217,39 @@ class QueryLeases:
             lease(desk, None, receiver, [], None)  # nothing to choose: the same again, or a refusal
         elif held is not None and n == held.n + 1 and held.spans and ordered:
             self._ack_first(host, receiver)
+        elif held is None and group is not None and len(group.queries) >= QUERY_LEASES_MAX:
+            self._make_room(host, group, receiver)
         else:
             desk.receive(receiver)
+
+    def _make_room(self, host: PartitionHost, group: "WorkGroup", receiver: QueryReceiver) -> None:
+        """Forget queries that lost what they held and are silent for long. Q3."""
+        before_ms = receiver.desk.now_ms() - FENCE_EXPIRE_MS
+        lost = (
+            name
+            for name, query in group.queries.items()
+            if query.used_ms < before_ms and not holds(group, query)
+        )
+        gone = [ReleaseQuery(group.name, name) for name in islice(lost, FORGOTTEN_AT_ONCE)]
+        self._after(host, gone, receiver)
 
     def _ack_first(self, host: PartitionHost, receiver: QueryReceiver) -> None:
         """In an ordered group the number before holds keys: only what it lets go can be chosen."""
         command = AckQuery(receiver.group, receiver.query, receiver.n - 1)
+        self._after(host, [command], receiver)
 
-        def acked(outcomes: Sequence[Outcome] | RaftlineError) -> None:
+    def _after(
+        self, host: PartitionHost, commands: Sequence[Command], receiver: QueryReceiver
+    ) -> None:
+        """Serve a receiver once these commands are applied."""
+
+        def applied(outcomes: Sequence[Outcome] | RaftlineError) -> None:
             if isinstance(outcomes, RaftlineError):
                 receiver.hear(outcomes)
             else:
                 receiver.desk.receive(receiver)
 
-        host.deliver([command], receiver.give_up, receiver.timeout_ms, acked)
+        host.deliver(commands, receiver.give_up, receiver.timeout_ms, applied)
 
     def _held(self, host: PartitionHost, asked: Arguments, _ms: int, done: Done) -> None:
         group = host.machine.delivery.groups.get(_group_of(asked))

@@ -5,11 +5,19 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
+from raftline.machines.delivery import query_leases as machine_leases
 from raftline.machines.partition.side_car import SideCar
 from raftline.model.batch import CRC_FROM, check_batch
-from raftline.model.errors import CorruptBatch, FencedQuery, RaftlineError, TooLarge
+from raftline.model.errors import (
+    CorruptBatch,
+    FencedQuery,
+    OverLimit,
+    RaftlineError,
+    TooLarge,
+)
 from raftline.model.limits import BATCH_HEADER_BYTES, KEY_BYTES_MAX
 from raftline.model.records import seal_batch, seal_plain
+from raftline.node import query_leases as node_leases
 from raftline.node import stage_pieces
 from raftline.node.partition import STAGE
 from raftline.testing import SimCluster, cluster
@@ -198,6 +206,35 @@ def test_a_query_lease_outlives_its_leader(sim: SimCluster) -> None:
     stale = ask(sim, "query.lease", n=0, **wanted)
     assert isinstance(stale, RaftlineError)
     assert stale.code == FencedQuery.code
+
+
+def test_queries_that_lost_their_lease_and_are_silent_give_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (machine_leases, node_leases):
+        monkeypatch.setattr(module, "QUERY_LEASES_MAX", 3)
+        monkeypatch.setattr(module, "FENCE_EXPIRE_MS", 90_000)
+    with cluster(nodes=3, seed=7) as sim:
+        sim.create_topic(TOPIC, partitions=1, settings={"query_lease_ms": 60_000})
+        sim.append(TOPIC, [b"%d" % at for at in range(40)])
+        lead(sim, TOPIC)
+
+        def lease(query: str) -> Any:
+            return ask(sim, "query.lease", group="spark", query=query, n=0, count=10)
+
+        for at in range(3):
+            assert lease(f"q{at}")["ranges"] == [10 * at, 10 * at + 10]
+        answer = lease("late")
+        assert isinstance(answer, OverLimit)
+        sim.advance("65s")  # the leases ran out
+        assert isinstance(lease("late"), OverLimit)
+        assert lease("q1")["lost"] == [10, 20]
+        sim.advance("30s")
+        assert lease("late")["count"] == 10
+        found = ask(sim, "query.held", group="spark", query="q0")
+        assert found["n"] == -1
+        assert ask(sim, "query.held", group="spark", query="q1")["n"] == 0  # it was heard of
+        assert sim.verify().identical
 
 
 def test_messages_that_wait_are_not_lost_where_dedup_keys_do_not_fit(sim: SimCluster) -> None:

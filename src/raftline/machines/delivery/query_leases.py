@@ -144,6 +144,11 @@ def whole_of(group: WorkGroup, held: QueryLease) -> tuple[list[int], list[int]]:
     return _flat(ranges), _flat(lost)
 
 
+def holds(group: WorkGroup, held: QueryLease) -> bool:
+    """Say whether anything is leased to a query. U3."""
+    return any(_leased(group, held.lease, start, end) for start, end, _, _ in _fours(held.spans))
+
+
 def _refusal(
     group: WorkGroup, held: QueryLease | None, command: LeaseQuery, at_ms: int
 ) -> RaftlineError | None:
