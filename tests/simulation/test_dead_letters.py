@@ -165,6 +165,39 @@ def test_redrive_gives_it_back_in_its_place() -> None:
         assert [row["state"] for row in listed["letters"]] == ["redriven", "redriven", "dead"]
 
 
+def test_a_redrive_of_what_is_gone_ends_in_time_and_says_where_to_go_on() -> None:
+    with raftline.testing.cluster(nodes=3, seed=22) as c:
+        c.create_topic("t", partitions=1)
+        c.append("t", [b"%d" % n for n in range(500)])
+        for _ in range(50):
+            got = receive(c, wait_ms=2_000)
+            start, end, attempt, generation = got.spans
+            ranges = [start, end]
+            one = Settle(GROUP, REJECT, got.term, got.sequence, attempt, generation, ranges)
+            ask(c, lambda n, ms, done, one=one: n.settle("t", 0, [one], ms, done))
+        c.advance("3s")
+        assert settled(c)
+        assert len(letters(c)) == 500
+        c.trim("t", 0, 500)
+        wanted = {"limit": 1_000}
+
+        def redrive(timeout_ms: int) -> dict:
+            arguments = {"wanted": wanted}
+            return c._wait(
+                c._via(""),
+                timeout_ms,
+                lambda n, done: n.ask("t.dlq", 0, "letters.redrive", arguments, timeout_ms, done),
+            )
+
+        first = redrive(900)  # for an answer, and about 2 ms a letter
+        assert 0 < first["done"] == first["matched"] < 500
+        wanted["after"] = first["next"]
+        assert first["next"] == first["done"] - 1
+        rest = redrive(15_000)
+        assert (rest["done"], rest["next"]) == (500 - first["done"], -1)
+        assert c.read("t", 0, 500).commit_end == 1_000
+
+
 def test_purge_takes_them_off_the_list_and_trims() -> None:
     with raftline.testing.cluster(nodes=3, seed=22) as c:
         dead(c, poison=[0, 1, 2, 3], count=4)

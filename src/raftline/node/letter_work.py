@@ -159,7 +159,10 @@ class Work:
         self._append(gone, marks)
 
     def _append(self, gone: list[DeadLetter], marks: list[int]) -> None:
-        """Append the messages of letters whose originals are gone, one after the other."""
+        """Append the messages of letters whose originals are gone, one after the other.
+
+        Each takes a round of the source's log: as many as the call's time allows, one at least.
+        """
         if not gone:
             self._mark(marks)
             return
@@ -176,7 +179,12 @@ class Work:
             else:
                 marks.append(letter.offset)
                 self._worked += 1
-            self._node.clock.call_soon(lambda: self._append(rest, marks))
+            if rest and self._node.clock.mono_ms() >= self._deadline:
+                self._matched -= len(rest)
+                self._left = rest + self._left  # for the next call: it goes on there
+                self._mark(marks)
+            else:
+                self._node.clock.call_soon(lambda: self._append(rest, marks))
 
         try:
             batch = seal_batch([letter.message])
