@@ -172,6 +172,23 @@ def test_a_dead_key_stops_nobody_else():
     assert board.choose(10) == [1]
 
 
+def test_what_is_trimmed_behind_a_dead_key_goes_at_once(monkeypatch):
+    board = KeyBoard(ALL, ALL)
+    board.arrive_with([7] * 5000)
+    assert board.choose(10) == [0]
+    board.grant(0)
+    board.settle("reject", 0)
+    board.bury()
+    taken, pop = [], ordered_module.Chain.pop
+    monkeypatch.setattr(ordered_module.Chain, "pop", lambda chain: taken.append(1) or pop(chain))
+    board.machine.trim(4998)
+    board.after_apply()
+    choice, keys = board.ordered.choose(board.group, board.reserved, board.end, 10)
+    assert (choice.first, keys) == ([4998, 4999, 1, 0], [7])
+    assert board.ordered.parked == 1
+    assert len(taken) == 1
+
+
 def test_redrive_restores_the_order():
     board = KeyBoard(ALL, ALL)
     board.arrive_with([7, 7])

@@ -29,6 +29,7 @@ Costs: about 3 us a message, fed or chosen.
 
 import heapq
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -225,8 +226,10 @@ class Ordered:
         chain = self._chains.get(key)
         if chain is None or key in self._heads or self._holds(work, key):
             return
-        self._release(chain.pop(), key)
-        self.parked -= 1
+        self.parked -= chain.drop_below(work.floor)  # trimmed: a million, perhaps
+        if chain:
+            self._release(chain.pop(), key)
+            self.parked -= 1
         if not chain:
             del self._chains[key]
 
@@ -276,6 +279,12 @@ class Chain:
             del self._offsets[: self._at]
             self._at = 0
         return offset
+
+    def drop_below(self, floor: int) -> int:
+        """Drop what is below an offset; return how many those were."""
+        at = bisect_left(self._offsets, floor, self._at)
+        count, self._at = at - self._at, at
+        return count
 
     def __bool__(self) -> bool:
         return self._at < len(self._offsets)
