@@ -22,6 +22,7 @@ Invariants
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from raftline.machines.partition.commands import extension_room
 from raftline.machines.partition.side_car import HASH_BYTES
 from raftline.machines.partition.staging_words import Result
 from raftline.model.errors import DuplicateKey, NotWaiting, RaftlineError, TimedOut
@@ -177,7 +178,7 @@ class Publisher:
         wanted = sum([dedup.find(key, at_ms) is None for key in keys])
         if wanted:  # what comes first may bring keys too, as many as fit into it
             before = replica.raft.log.entries_from(replica.applied_index + 1, ALL_BYTES)
-            wanted += sum([len(entry.data) for entry in before]) // ENTRY_KEY_BYTES
+            wanted += sum([extension_room(entry.data) for entry in before]) // ENTRY_KEY_BYTES
         return dedup.room(at_ms, wanted) >= wanted
 
     def _on_applied(self, head: PieceHead, answer: Applied | RaftlineError) -> None:

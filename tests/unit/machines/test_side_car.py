@@ -2,7 +2,13 @@
 
 import pytest
 
-from raftline.machines.partition.commands import Malformed, encode_append
+from raftline.machines.partition.commands import (
+    Malformed,
+    Noop,
+    encode_append,
+    encode_command,
+    extension_room,
+)
 from raftline.machines.partition.dedup import Dedup
 from raftline.machines.partition.machine import AppendedEntry, PartitionMachine
 from raftline.machines.partition.side_car import (
@@ -37,6 +43,14 @@ def append(machine: PartitionMachine, *batches, at_ms: int = 0) -> AppendedEntry
 
 def keys(*pairs: tuple[int, bytes], window_ms: int = HOUR) -> SideCar:
     return SideCar((), pairs, window_ms)
+
+
+def test_an_entry_has_room_for_as_many_side_cars_as_its_head_says() -> None:
+    flags, extension = encode_extension([(0, keys((0, A), (2, B)))])
+    assert extension_room(encode_append(0, [item(3)], flags, extension)) == len(extension)
+    assert extension_room(encode_append(0, [item(3)])) == 0, "plain batches bring no keys"
+    command = encode_command(Noop(0))
+    assert extension_room(command) == len(command)
 
 
 @pytest.mark.parametrize(

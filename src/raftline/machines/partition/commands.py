@@ -139,6 +139,13 @@ def append_bytes(items: int, batch_bytes: int) -> int:
     return HEAD_BYTES + items * ROW_BYTES + batch_bytes
 
 
+def extension_room(data: bytes) -> int:
+    """Return how many bytes of an entry may be side cars: an Append says so, others may be all."""
+    if len(data) < HEAD_BYTES or data[0] != APPEND_TAG:
+        return len(data)
+    return _HEAD.unpack_from(data)[-1]
+
+
 def decode_append(data: bytes, start: int = 0) -> AppendView:
     """Read the head and the table of an Append that begins at ``start`` and ends with ``data``.
 
