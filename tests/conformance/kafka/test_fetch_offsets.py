@@ -84,7 +84,7 @@ def test_what_cannot_be_listed(one: Rig, wire: Wire, make_topic: MakeTopic) -> N
     topic = make_topic(one)
     assert list_offset(wire, "nothing-here", LATEST)["error_code"] == 3
     assert list_offset(wire, topic, LATEST, partition=4)["error_code"] == 3
-    assert list_offset(wire, topic, LATEST, current_leader_epoch=10_000)["error_code"] == 76
+    assert list_offset(wire, topic, LATEST, current_leader_epoch=10_000)["error_code"] == 75
     assert list_offset(wire, topic, LATEST, current_leader_epoch=0)["error_code"] == 74
 
 

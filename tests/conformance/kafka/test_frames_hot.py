@@ -268,7 +268,7 @@ def test_offsets_terms_and_ids_that_do_not_fit(one: Rig, wire: Wire, make_topic:
     assert wire.fetch(11, topic, 2)["error_code"] == 1
     assert wire.fetch(11, topic, -1)["error_code"] == 1
     assert wire.fetch(11, topic, 0, epoch=term - 1)["error_code"] == 74
-    assert wire.fetch(11, topic, 0, epoch=term + 1)["error_code"] == 76
+    assert wire.fetch(11, topic, 0, epoch=term + 1)["error_code"] == 75
     assert wire.fetch(11, topic, 0, epoch=term)["error_code"] == 0
     assert wire.fetch(11, "nothing-here", 0)["error_code"] == 3
     assert wire.fetch(13, bytes(range(16)), 0)["error_code"] == 100
