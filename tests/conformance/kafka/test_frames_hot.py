@@ -274,6 +274,33 @@ def test_offsets_terms_and_ids_that_do_not_fit(one: Rig, wire: Wire, make_topic:
     assert wire.fetch(13, bytes(range(16)), 0)["error_code"] == 100
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        pytest.param(0x08, id="log-append time"),
+        pytest.param(0x10, id="a transaction"),
+        pytest.param(0x20, id="a control batch"),
+        pytest.param(-0x8000, id="a bit nobody knows"),
+        pytest.param(5, id="a compression nobody knows"),
+    ],
+)
+def test_batches_that_no_repeat_makes_better_are_not_called_corrupt(
+    one: Rig, wire: Wire, make_topic: MakeTopic, attributes: int
+) -> None:
+    """Clients repeat what is called corrupt (2) until their time for delivery is over."""
+    topic = make_topic(one)
+    forged = bytearray(batch("x"))
+    forged[21:23] = struct.pack(">h", attributes)
+    forged[17:21] = struct.pack(">I", crc32c(bytes(forged[21:])))
+    for _ in range(2):  # the second time by the short way
+        row = wire.produce(9, topic, bytes(forged))
+        assert (row["error_code"], row["base_offset"]) == (87, -1)
+        assert row["error_message"]
+    forged[22] ^= 1  # on the way: a repeat may arrive as it was sent
+    assert wire.produce(9, topic, bytes(forged))["error_code"] == 2
+    assert wire.produce(9, topic, batch("y"))["base_offset"] == 0
+
+
 def test_repeats_of_a_producer_are_stored_once(one: Rig, wire: Wire, make_topic: MakeTopic) -> None:
     topic = make_topic(one)
     answer = wire.ask(schema.INIT_PRODUCER_ID, 4, {"transactional_id": None})

@@ -12,6 +12,8 @@ Costs
 import struct
 from collections.abc import Callable, Sequence
 
+from crc32c import crc32c
+
 from raftline.gateways.kafka import schema
 from raftline.gateways.kafka.codec import Malformed, get_uvarint, put_uvarint
 from raftline.gateways.kafka.connection import (
@@ -35,9 +37,10 @@ from raftline.gateways.kafka.leaders import leader_tag, node_tag
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.gateways.kafka.server import Raw
 from raftline.gateways.kafka.wishes import Wishes
-from raftline.model.batch import LENGTH_FROM, MAGIC, check_batch
+from raftline.model.batch import COMPRESSIONS, CRC_FROM, LENGTH_FROM, MAGIC, check_batch
 from raftline.model.calls import Appended
 from raftline.model.errors import (
+    CorruptBatch,
     InvalidArgument,
     NotLeader,
     OverLimit,
@@ -54,12 +57,14 @@ FLEXIBLE_FROM = schema.PRODUCE.flexible_from
 KEEP_BYTES_MIN = 4096  # a smaller batch is copied, a larger one is used where it was read
 MESSAGE_CHARS_MAX = 500
 NO_OFFSET = -1
+CRC_AT = 17  # in a batch
 
 _ACKS = struct.Struct(">hi")
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _ROW = struct.Struct(">ihqqq")  # partition, error, base offset, log append time, log start
 _ROW_OLD = struct.Struct(">ihqq")  # the same before version 5
+_CRC = struct.Struct(">I")
 _BATCH_LENGTH = struct.Struct(">i4xb")  # length and magic, from byte 8 of a batch
 
 Row = tuple[int, int, int, int, str, int, int]
@@ -502,6 +507,9 @@ class ProduceApi:
             if settings.get(_HEADERS):
                 self._wishes.append(led, partition, batch, info, timeout_ms, take)
                 return
+        except CorruptBatch as error:
+            take(InvalidArgument(error.message) if _is_sealed_so(batch) else error)
+            return
         except RaftlineError as error:
             take(error)
             return
@@ -527,6 +535,18 @@ def _explain(magic: int) -> str:
     if magic != MAGIC:
         return f"messages of format {magic}: only record batches (format {MAGIC}) are taken"
     return "one batch a partition and request"
+
+
+def _is_sealed_so(batch: bytes | memoryview) -> bool:
+    """Say whether a refused batch is what its client meant: control, a transaction and the like.
+
+    Clients repeat what is called corrupt, until their time for delivery is over.
+    """
+    if len(batch) < BATCH_HEADER_BYTES:
+        return False
+    (attributes,) = _I16.unpack_from(batch, CRC_FROM)
+    is_known = 0 <= attributes < len(COMPRESSIONS)
+    return not is_known and crc32c(batch[CRC_FROM:]) == _CRC.unpack_from(batch, CRC_AT)[0]
 
 
 def encode(
