@@ -213,6 +213,31 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_wants(
     assert values(row["records"])[:2] == ["first", "0" * 1_000]
 
 
+@pytest.mark.parametrize("version", [7, 11, 12])
+def test_a_fetch_of_a_session_hears_that_there_is_none(
+    one: Rig, wire: Wire, make_topic: MakeTopic, version: int
+) -> None:
+    """It leaves out what did not change: taken for all there is, it would wait for nothing."""
+    topic = make_topic(one)
+    wire.produce(9, topic, batch("x"))
+    whole = fetch(topic, {0: 0}, wait_ms=20_000)
+    for session, epoch in ((0, 0), (0, -1), (7, -1)):  # begins one, wants none, ends one
+        asked = {**whole, "session_id": session, "session_epoch": epoch}
+        answer = wire.ask(schema.FETCH, version, asked)
+        assert (answer["error_code"], answer["session_id"]) == (0, 0)
+        assert values(answer["topics"][0]["partitions"][0]["records"]) == ["x"]
+    for request in (whole, {**whole, "topics": []}):
+        answer = wire.ask(schema.FETCH, version, {**request, "session_id": 7, "session_epoch": 1})
+        assert (answer["error_code"], answer["session_id"], answer["topics"]) == (70, 0, [])
+
+
+def test_a_fetch_of_nothing_waits_for_nothing(one: Rig, wire: Wire) -> None:
+    asked = {**fetch("t", {}, wait_ms=19_000), "topics": []}
+    begun = time.monotonic()
+    assert wire.ask(schema.FETCH, 11, asked)["topics"] == []
+    assert time.monotonic() - begun < 10
+
+
 def test_nothing_is_answered_to_acks_0(one: Rig, wire: Wire, make_topic: MakeTopic) -> None:
     topic = make_topic(one)
     for n in range(3):

@@ -3,7 +3,9 @@
 Batches go out as the log has them, from memory or from a segment; a reply has at least one whole
 batch if there is one, and no more than ``reply_bytes_max``. A request that finds less than it wants
 waits: it hears of every growth of its partitions, and looks again when there may be enough. Fetch
-sessions are not kept (session 0), so each request names all of its partitions.
+sessions are not kept (session 0), so each request names all of its partitions; one that goes on
+with a session (its epoch is above 0) leaves out what did not change, so it is refused: clients then
+name all.
 
 Only the leader answers. An offset past the end is looked at again once this leader knows all that
 was committed: a new leader must not send a reader back to the start.
@@ -25,6 +27,7 @@ from raftline.gateways.kafka.connection import (
 from raftline.gateways.kafka.dispatch import Handler, Table
 from raftline.gateways.kafka.errors import (
     FENCED_LEADER_EPOCH,
+    FETCH_SESSION_ID_NOT_FOUND,
     NONE,
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_LEADER_EPOCH,
@@ -111,6 +114,7 @@ class FetchExchange(Exchange):
         "_min_bytes",
         "_timer",
         "_watched",
+        "error",
         "parts",
         "topics",
     )
@@ -128,6 +132,7 @@ class FetchExchange(Exchange):
         self._timer: Timer | None = None
         self._watched: list[LedPartition] = []
         self._is_over = False
+        self.error = NONE  # of all of it: then nothing else is told
 
     def look(self) -> None:
         """Read every partition, in the order that the client gave, while there is room."""
@@ -140,6 +145,11 @@ class FetchExchange(Exchange):
             if part.led is not None:
                 room = max(0, room - self._read(part, room))
         self._looked()
+
+    def refuse(self) -> None:
+        """Answer without a look."""
+        self.topics, self.parts = [], []
+        self._end()
 
     def _find(self, part: Part) -> None:
         """See whether we lead the partition, as the client knows it."""
@@ -207,7 +217,7 @@ class FetchExchange(Exchange):
             total += part.size
             failed = failed or part.error != NONE
         left_ms = self._deadline_ms - self._api.clock.mono_ms()
-        is_enough = total >= self._min_bytes or failed or left_ms <= 0
+        is_enough = total >= self._min_bytes or failed or left_ms <= 0 or not self.parts
         if not is_enough and self._has_grown():
             self.grown()
         elif is_enough or self._is_full() or not self._wait(left_ms):
@@ -284,7 +294,7 @@ class FetchExchange(Exchange):
             out.append(0)
         out += b"\0\0\0\0"  # throttled for no time
         if version >= 7:
-            out += b"\0\0\0\0\0\0"  # no error, session 0
+            out += _I16.pack(self.error) + b"\0\0\0\0"  # session 0
         _put_count(out, len(self.topics), flexible=flexible)
         at = 0
         leaders: dict[int, None] = {}
@@ -381,7 +391,10 @@ class FetchApi:
             )
         except (IndexError, struct.error, UnicodeDecodeError) as error:
             raise Malformed(f"a Fetch that ends too early: {error}") from error
-        exchange.look()
+        if exchange.error != NONE:
+            exchange.refuse()
+        else:
+            exchange.look()
 
     def _read_head(self, exchange: FetchExchange, frame: bytes) -> int:
         version = exchange.version
@@ -392,9 +405,12 @@ class FetchApi:
         else:
             wait_ms, min_bytes, bytes_max, _ = _HEAD.unpack_from(frame, at)
             at += _HEAD.size
-        if version >= 7:
-            at += _SESSION.size
         exchange.begin(self, wait_ms, min_bytes, bytes_max)
+        if version >= 7:
+            _, session_epoch = _SESSION.unpack_from(frame, at)
+            at += _SESSION.size
+            if session_epoch > 0:  # the next request of a session, and we keep none
+                exchange.error = FETCH_SESSION_ID_NOT_FOUND
         exchange.weigh(min(max(0, bytes_max), self.reply_bytes_max))
         return at
 
