@@ -164,6 +164,31 @@ def test_a_commit_may_name_an_end_of_the_log(three: Rig, make_topic: MakeTopic) 
         assert [row["error_code"] for row in committed["topics"][0]["partitions"]] == [42, 0]
 
 
+def test_who_claims_no_generation_commits_where_nobody_is_a_member(
+    one: Rig, make_topic: MakeTopic
+) -> None:
+    """A client that was a member once keeps its name while it reads by itself."""
+    topic, group = make_topic(one), group_name()
+    rows = [{"partition": 0, "offset": 3, "metadata": None}]
+
+    def code(member: str, generation: int = -1, **more: object) -> int:
+        who = {"group": group, "member": member, "generation": generation, **more}
+        asked = {**who, "topics": [{"name": topic, "partitions": rows}]}
+        answer = wire.ask(schema.OFFSET_COMMIT, 8, asked)
+        return answer["topics"][0]["partitions"][0]["error_code"]
+
+    with Wire(coordinator(one, group)) as wire:
+        assert code("once") == 0  # the group is new
+        assert code("once", instance="host-1") == 0
+        assert code("once", 1) == UNKNOWN_MEMBER
+        member = wire.ask(schema.JOIN_GROUP, 3, joining(group))["member"]
+        assert code("once") == code("") == UNKNOWN_MEMBER
+        assert code("once", instance="host-1") == UNKNOWN_MEMBER
+        assert code(member) == ILLEGAL_GENERATION
+        wire.ask(schema.LEAVE_GROUP, 2, {"group": group, "member": member})
+        assert code(member) == 0
+
+
 def test_the_start_of_the_log_is_before_messages_without_a_time(
     one: Rig, make_topic: MakeTopic
 ) -> None:

@@ -1,6 +1,7 @@
 """Cursors of groups: OffsetCommit, OffsetFetch, OffsetDelete. With members and without."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from raftline.gateways.fan import Call, Fan
@@ -16,7 +17,7 @@ from raftline.gateways.kafka.errors import (
 )
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.gateways.places import Places as PlacesAsked
-from raftline.model.errors import InvalidArgument, RaftlineError, UnknownGroup
+from raftline.model.errors import InvalidArgument, RaftlineError, UnknownGroup, UnknownMember
 from raftline.model.groups import (
     CommitCursors,
     CursorsCommitted,
@@ -31,6 +32,7 @@ from raftline.model.limits import CURSOR_TEXT_CHARS_MAX, OFFSET_MAX, TIMEOUT_MS_
 from raftline.model.names import check_group_name
 
 MANY_GROUPS = 8  # the first version of OffsetFetch for several groups
+NO_GENERATION = -1
 EARLIEST = -2  # ends of the log by name; -1 is the latest
 
 Fields = dict[str, Any]
@@ -61,7 +63,10 @@ class CursorsApi:
         def answer(code: int) -> None:
             reply({"topics": _rows(request["topics"], codes, code)})
 
-        def committed(result: object) -> None:
+        def committed(wish: CommitCursors, result: object) -> None:
+            if isinstance(result, UnknownGroup | UnknownMember) and _is_nobodys(wish):
+                send(CommitCursors(wish.group, "", NO_GENERATION, offsets))
+                return
             if isinstance(result, RaftlineError):
                 unknown = isinstance(result, UnknownGroup)
                 answer(ge.ILLEGAL_GENERATION if unknown else ge.member_code(result))
@@ -71,18 +76,23 @@ class CursorsApi:
                 codes.update({(topic, p): ge.ILLEGAL_GENERATION for p in partitions})
             answer(NONE)
 
+        def send(wish: CommitCursors) -> None:
+            done = context.guarded(partial(committed, wish))
+            self._calls.group_here(wish, TIMEOUT_MS_DEFAULT, done)
+
         def looked() -> None:
             if not offsets:
                 answer(NONE)
                 return
-            wish = CommitCursors(
-                request["group"],
-                request["member"],
-                request["generation"],
-                offsets,
-                request["instance"] or "",
+            send(
+                CommitCursors(
+                    request["group"],
+                    request["member"],
+                    request["generation"],
+                    offsets,
+                    request["instance"] or "",
+                )
             )
-            self._calls.group_here(wish, TIMEOUT_MS_DEFAULT, context.guarded(committed))
 
         if not _is_name(request["group"]):
             answer(ge.INVALID_GROUP_ID)
@@ -200,6 +210,14 @@ def _is_name(group: str) -> bool:
     except InvalidArgument:
         return False
     return True
+
+
+def _is_nobodys(wish: CommitCursors) -> bool:
+    """Say whether a commit claims no generation, though its client has a name.
+
+    It was a member once; where nobody is one now, it may commit as anybody may.
+    """
+    return wish.generation < 0 and bool(wish.member or wish.instance)
 
 
 def _places(topics: list[Fields]) -> Places:
