@@ -145,6 +145,33 @@ def test_what_cannot_be_is_refused_by_its_code(one: Rig) -> None:
         assert wire.ask(schema.OFFSET_COMMIT, 8, simple)["topics"] == []
 
 
+@pytest.mark.parametrize("group", ["", "g" * 250, "tab\tin it"])
+def test_what_cannot_be_the_name_of_a_group_is_called_so_everywhere(
+    one: Rig, make_topic: MakeTopic, group: str
+) -> None:
+    topic = make_topic(one)
+    who = {"group": group, "member": "x", "generation": 1}
+    rows = [{"name": topic, "partitions": [{"partition": 0, "offset": 1, "metadata": None}]}]
+    places = [{"name": topic, "partitions": [0]}]
+    with Wire(kafka_of(one)) as wire:
+        codes = [
+            wire.ask(schema.JOIN_GROUP, 5, joining(group))["error_code"],
+            wire.ask(schema.SYNC_GROUP, 3, who)["error_code"],
+            wire.ask(schema.HEARTBEAT, 3, who)["error_code"],
+            wire.ask(schema.LEAVE_GROUP, 1, who)["error_code"],
+            wire.ask(schema.LEAVE_GROUP, 4, {"group": group, "members": []})["error_code"],
+            wire.ask(schema.OFFSET_FETCH, 5, {"group": group, "topics": places})["error_code"],
+            wire.ask(schema.DESCRIBE_GROUPS, 5, {"groups": [group]})["groups"][0]["error_code"],
+            wire.ask(schema.DELETE_GROUPS, 2, {"groups": [group]})["results"][0]["error_code"],
+            wire.ask(schema.OFFSET_DELETE, 0, {"group": group, "topics": rows})["error_code"],
+        ]
+        committed = wire.ask(schema.OFFSET_COMMIT, 8, {**who, "topics": rows})["topics"][0]
+        asked = {"groups": [{"group": group, "topics": places}]}
+        (fetched_,) = wire.ask(schema.OFFSET_FETCH, 9, asked)["groups"]
+    codes += [committed["partitions"][0]["error_code"], fetched_["error_code"]]
+    assert codes == [24] * len(codes)
+
+
 def test_a_commit_may_name_an_end_of_the_log(three: Rig, make_topic: MakeTopic) -> None:
     topic, group = make_topic(three, 2), group_name()
     fill(kafka_of(three), topic, [f"m{i}" for i in range(10)], 2)

@@ -29,7 +29,6 @@ from raftline.model.classic_groups import (
 )
 from raftline.model.errors import ERRORS, InvalidArgument, RaftlineError
 from raftline.model.limits import SESSION_MS_MAX, SESSION_MS_MIN, TIMEOUT_MS_DEFAULT
-from raftline.model.names import check_group_name
 
 GROUP_KEY = 0
 FIND_MS = 5_000
@@ -155,7 +154,7 @@ class GroupsApi:
                 )
             else:
                 assert isinstance(answer, RaftlineError), answer
-                reply({"error_code": ge.member_code(answer)})
+                reply({"error_code": ge.member_code(answer, request["group"])})
 
         self._calls.group_here(wish, TIMEOUT_MS_DEFAULT, context.guarded(synced))
 
@@ -168,8 +167,10 @@ class GroupsApi:
         )
 
         def heard(answer: object) -> None:
-            is_error = isinstance(answer, RaftlineError)
-            reply({"error_code": ge.member_code(answer) if is_error else NONE})
+            code = NONE
+            if isinstance(answer, RaftlineError):
+                code = ge.member_code(answer, request["group"])
+            reply({"error_code": code})
 
         self._calls.group_here(wish, TIMEOUT_MS_DEFAULT, context.guarded(heard))
 
@@ -182,7 +183,7 @@ class GroupsApi:
 
         def left(answer: object) -> None:
             if isinstance(answer, RaftlineError):
-                reply({"error_code": ge.member_code(answer)})
+                reply({"error_code": ge.member_code(answer, request["group"])})
                 return
             assert isinstance(answer, ClassicLeft), answer
             codes = [_code(code) for code in answer.codes]
@@ -198,9 +199,7 @@ class GroupsApi:
 
 def _refused(request: Fields) -> int:
     """Return why a join can never succeed, where the protocol has a code for it."""
-    try:
-        check_group_name(request["group"])
-    except InvalidArgument:
+    if not ge.is_group_name(request["group"]):
         return ge.INVALID_GROUP_ID
     if not SESSION_MS_MIN <= request["session_ms"] <= SESSION_MS_MAX:
         return ge.INVALID_SESSION_TIMEOUT

@@ -101,7 +101,7 @@ class GroupsAdminApi:
 
         def deleted(answers: list[Any]) -> None:
             rows = [
-                {"group": name, "error_code": _admin_code(answer)}
+                {"group": name, "error_code": _admin_code(name, answer)}
                 for name, answer in zip(names, answers, strict=True)
             ]
             reply({"results": rows})
@@ -113,8 +113,8 @@ class GroupsAdminApi:
         return lambda take: self._calls.group_here(wish, TIMEOUT_MS_DEFAULT, take)
 
 
-def _admin_code(answer: object) -> int:
-    return ge.admin_code(answer) if isinstance(answer, RaftlineError) else NONE
+def _admin_code(name: str, answer: object) -> int:
+    return ge.admin_code(answer, name) if isinstance(answer, RaftlineError) else NONE
 
 
 def _summary(row: GroupSummary) -> Fields:
@@ -135,7 +135,7 @@ def _described(name: str, answer: object, version: int) -> Fields:
     assert isinstance(answer, RaftlineError), answer
     if isinstance(answer, UnknownGroup) and version < NOT_FOUND_CODE:
         return row
-    return {**row, "error_code": ge.admin_code(answer), "error_message": answer.message}
+    return {**row, "error_code": ge.admin_code(answer, name), "error_message": answer.message}
 
 
 def _classic(view: ClassicView) -> Fields:

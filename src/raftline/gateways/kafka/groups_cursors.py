@@ -17,7 +17,7 @@ from raftline.gateways.kafka.errors import (
 )
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.gateways.places import Places as PlacesAsked
-from raftline.model.errors import InvalidArgument, RaftlineError, UnknownGroup, UnknownMember
+from raftline.model.errors import RaftlineError, UnknownGroup, UnknownMember
 from raftline.model.groups import (
     CommitCursors,
     CursorsCommitted,
@@ -29,7 +29,6 @@ from raftline.model.groups import (
     Places,
 )
 from raftline.model.limits import CURSOR_TEXT_CHARS_MAX, OFFSET_MAX, TIMEOUT_MS_DEFAULT
-from raftline.model.names import check_group_name
 
 MANY_GROUPS = 8  # the first version of OffsetFetch for several groups
 NO_GENERATION = -1
@@ -94,7 +93,7 @@ class CursorsApi:
                 )
             )
 
-        if not _is_name(request["group"]):
+        if not ge.is_group_name(request["group"]):
             answer(ge.INVALID_GROUP_ID)
         elif request["generation"] >= 0 and not request["member"]:
             answer(ge.UNKNOWN_MEMBER_ID)
@@ -184,7 +183,7 @@ class CursorsApi:
 
         def deleted(result: object) -> None:
             if isinstance(result, RaftlineError):
-                reply({"error_code": ge.admin_code(result)})
+                reply({"error_code": ge.admin_code(result, request["group"])})
                 return
             assert isinstance(result, CursorsCommitted), result
             for topic, partitions in result.refused.items():
@@ -202,14 +201,6 @@ class CursorsApi:
             if self._calls.find_topic(row["name"]) is None
             for partition in row["partitions"]
         }
-
-
-def _is_name(group: str) -> bool:
-    try:
-        check_group_name(group)
-    except InvalidArgument:
-        return False
-    return True
 
 
 def _is_nobodys(wish: CommitCursors) -> bool:
@@ -250,7 +241,9 @@ def _fetched(group: Fields, answer: object, version: int) -> Fields:
     A refusal is said of every partition too, as long as a reply is about one group: aiokafka looks
     at nothing else, and would take no rows for no cursors, and begin where it likes.
     """
-    code = ge.cursors_code(answer) if isinstance(answer, RaftlineError) else NONE
+    code = NONE
+    if isinstance(answer, RaftlineError):
+        code = ge.cursors_code(answer, group["group"])
     offsets: Offsets = answer.offsets if isinstance(answer, CursorsFetched) else {}
     asked: list[Fields] | None = group["topics"]
     if asked is None:

@@ -3,6 +3,7 @@
 from raftline.gateways.kafka.errors import code_of
 from raftline.model.errors import (
     GroupNotEmpty,
+    InvalidArgument,
     NotLeader,
     OverLimit,
     RaftlineError,
@@ -10,6 +11,7 @@ from raftline.model.errors import (
     Unavailable,
     UnknownGroup,
 )
+from raftline.model.names import check_group_name
 
 COORDINATOR_LOAD_IN_PROGRESS = 14
 COORDINATOR_NOT_AVAILABLE = 15
@@ -27,8 +29,20 @@ GROUP_SUBSCRIBED_TO_TOPIC = 86
 OFFSET_METADATA_TOO_LARGE = 12
 
 
-def member_code(error: RaftlineError) -> int:
-    """Return what a member hears: every passing fault sends it to find its coordinator."""
+def is_group_name(group: str) -> bool:
+    """Say whether a group may have this name."""
+    try:
+        check_group_name(group)
+    except InvalidArgument:
+        return False
+    return True
+
+
+def member_code(error: RaftlineError, group: str = "group") -> int:
+    """Return what a member hears: every passing fault sends it to find its coordinator.
+
+    ``group`` is what it calls its group: no group may have some names.
+    """
     if isinstance(error, NotLeader):
         return NOT_COORDINATOR
     if isinstance(error, Unavailable | TimedOut):
@@ -37,17 +51,19 @@ def member_code(error: RaftlineError) -> int:
         return UNKNOWN_MEMBER_ID
     if isinstance(error, OverLimit):
         return GROUP_MAX_SIZE_REACHED
+    if isinstance(error, InvalidArgument) and not is_group_name(group):
+        return INVALID_GROUP_ID
     return code_of(error)
 
 
-def admin_code(error: RaftlineError) -> int:
+def admin_code(error: RaftlineError, group: str) -> int:
     """Return what who looks at a group from outside hears."""
     if isinstance(error, UnknownGroup | GroupNotEmpty):
         return code_of(error)
-    return member_code(error)
+    return member_code(error, group)
 
 
-def cursors_code(error: RaftlineError) -> int:
+def cursors_code(error: RaftlineError, group: str) -> int:
     """Return what who asks for cursors hears: of what passes, clients know two codes there.
 
     Older Java clients and aiokafka take any other (15 too) for one that nothing helps against.
@@ -56,4 +72,4 @@ def cursors_code(error: RaftlineError) -> int:
         return NOT_COORDINATOR
     if isinstance(error, OverLimit):
         return COORDINATOR_LOAD_IN_PROGRESS
-    return member_code(error)
+    return member_code(error, group)
