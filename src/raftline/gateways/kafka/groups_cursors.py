@@ -194,13 +194,18 @@ class CursorsApi:
         self._calls.group_here(wish, TIMEOUT_MS_DEFAULT, context.guarded(deleted))
 
     def _unknown(self, topics: list[Fields]) -> Codes:
-        """Return the partitions of topics that are none, or that we do not know yet."""
-        return {
-            (row["name"], partition): missing_code(self._calls.unknown(row["name"]))
-            for row in topics
-            if self._calls.find_topic(row["name"]) is None
-            for partition in row["partitions"]
-        }
+        """Return partitions that are none, or of topics that we do not know yet."""
+        codes: Codes = {}
+        for row in topics:
+            topic = self._calls.find_topic(row["name"])
+            code, count = UNKNOWN_TOPIC_OR_PARTITION, 0
+            if topic is None:
+                code = missing_code(self._calls.unknown(row["name"]))
+            else:
+                count = len(topic.partitions)
+            missing = [p for p in row["partitions"] if not 0 <= p < count]
+            codes.update({(row["name"], partition): code for partition in missing})
+        return codes
 
 
 def _is_nobodys(wish: CommitCursors) -> bool:
