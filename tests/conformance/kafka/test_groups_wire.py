@@ -7,7 +7,7 @@ from raftline.gateways.kafka import schema_groups as schema
 from raftline.model.records import seal_batch
 from tests.conformance.kafka.conftest import MakeTopic, kafka_of
 from tests.conformance.kafka.members import fill, group_name
-from tests.conformance.kafka.wire import Wire
+from tests.conformance.kafka.wire import Wire, body_of, frame
 
 REBALANCING, ILLEGAL_GENERATION, UNKNOWN_MEMBER, MEMBER_ID_REQUIRED = 27, 22, 25, 79
 INCONSISTENT_PROTOCOL = 23
@@ -143,6 +143,23 @@ def test_what_cannot_be_is_refused_by_its_code(one: Rig) -> None:
         assert "transactions" in other["error_message"]
         simple = {"group": group, "generation": -1, "member": "", "topics": []}
         assert wire.ask(schema.OFFSET_COMMIT, 8, simple)["topics"] == []
+
+
+@pytest.mark.parametrize(
+    ("client", "shown"),
+    [("c" * 300, "c" * 249), ("tab\tand\u200bnothing", "tab?and?nothing"), ("", "")],
+)
+def test_a_client_may_call_itself_anything(one: Rig, client: str, shown: str) -> None:
+    group = group_name()
+    with Wire(coordinator(one, group)) as wire:
+        name, asked = client.encode(), joining(group)
+        wire.raw(frame(body_of(schema.JOIN_GROUP, 3, asked, 1, name)))
+        joined = wire.reply(schema.JOIN_GROUP, 3, 1)
+        assert joined["error_code"] == 0
+        who = {"group": group, "member": joined["member"], "generation": 1}
+        assert wire.ask(schema.SYNC_GROUP, 2, who)["error_code"] == 0
+        (told,) = wire.ask(schema.DESCRIBE_GROUPS, 4, {"groups": [group]})["groups"]
+    assert [row["client_id"] for row in told["members"]] == [shown]
 
 
 @pytest.mark.parametrize("group", ["", "g" * 250, "tab\tin it"])

@@ -28,7 +28,12 @@ from raftline.model.classic_groups import (
     Share,
 )
 from raftline.model.errors import ERRORS, InvalidArgument, RaftlineError
-from raftline.model.limits import SESSION_MS_MAX, SESSION_MS_MIN, TIMEOUT_MS_DEFAULT
+from raftline.model.limits import (
+    CLIENT_ID_CHARS_MAX,
+    SESSION_MS_MAX,
+    SESSION_MS_MIN,
+    TIMEOUT_MS_DEFAULT,
+)
 
 GROUP_KEY = 0
 FIND_MS = 5_000
@@ -105,7 +110,7 @@ class GroupsApi:
             offers,
             request["member"],
             request["instance"] or "",
-            context.client_id,
+            _shown(context.client_id),
             f"/{context.client_host}",
             request["session_ms"],
             request["rebalance_ms"] if request["rebalance_ms"] > 0 else request["session_ms"],
@@ -206,6 +211,12 @@ def _refused(request: Fields) -> int:
     if not request["protocol_type"] or not request["protocols"]:
         return ge.INCONSISTENT_GROUP_PROTOCOL  # it can agree on nothing with anybody
     return NONE
+
+
+def _shown(client: str) -> str:
+    """Return what a client calls itself as people see it: Kafka takes any text for that."""
+    cut = client[:CLIENT_ID_CHARS_MAX]
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
 
 
 def _not_joined(request: Fields, version: int, code: int, member: str) -> Fields:
