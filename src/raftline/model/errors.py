@@ -117,9 +117,10 @@ class UnknownTopic(NotFound):
     code = "unknown_topic"
 
     def __init__(self, topic: str) -> None:
+        shown = topic[:300]  # anything may be asked for
         super().__init__(
-            f"there is no topic {topic!r}",
-            f"create it: raftline topic create {topic}; what there is: raftline topic list",
+            f"there is no topic {shown!r}",
+            f"create it: raftline topic create {shown}; what there is: raftline topic list",
             topic=topic,
         )
 

@@ -212,6 +212,44 @@ def test_a_batch_with_noise_inside_harms_only_who_opens_it(
         check_goes_on(one, topic)
 
 
+def test_names_as_long_as_they_can_be_are_answered(
+    one: Rig, address: str, make_topic: MakeTopic
+) -> None:
+    """A refusal that repeats them would be longer than a text of the protocol may be."""
+    long = "n" * 32_767
+    topic = {"resource_type": 2, "resource_name": long}
+    null = {"name": long, "value": None, "operation": 2}
+    new = {"num_partitions": 1, "replication_factor": 9}
+    asked: list[tuple[Api, int, dict[str, object]]] = [
+        (schema.METADATA, 1, {"topics": [{"name": long}]}),
+        (schema_admin.CREATE_TOPICS, 2, {"topics": [{"name": long, **new}]}),
+        (schema_admin.CREATE_TOPICS, 2, {"topics": [{"name": long, **new}] * 2}),
+        (
+            schema_admin.CREATE_TOPICS,
+            2,
+            {"topics": [{"name": "t", **new, "replication_factor": 1, "configs": [null]}]},
+        ),
+        (schema_admin.DELETE_TOPICS, 1, {"names": [long]}),
+        (schema_admin.CREATE_PARTITIONS, 1, {"topics": [{"name": long, "count": 2}]}),
+        (schema_admin.DESCRIBE_CONFIGS, 1, {"resources": [{**topic, "keys": None}]}),
+        (
+            schema_admin.DESCRIBE_CONFIGS,
+            1,
+            {"resources": [{**topic, "resource_type": 4, "keys": [long]}]},
+        ),
+        (schema_admin.ALTER_CONFIGS, 1, {"resources": [{**topic, "configs": [null]}]}),
+        (schema_admin.INCREMENTAL_ALTER_CONFIGS, 0, {"resources": [{**topic, "configs": [null]}]}),
+    ]
+    with Wire(address) as wire:
+        for api, version, request in asked:
+            wire.ask(api, version, request)
+        topic["resource_name"] = make_topic(one)
+        for api in (schema_admin.ALTER_CONFIGS, schema_admin.INCREMENTAL_ALTER_CONFIGS):
+            (row,) = wire.ask(api, 0, {"resources": [{**topic, "configs": [null]}]})["responses"]
+            assert row["error_code"] == 40
+    assert "kafka.failed" not in one.log_text("node-1")
+
+
 def test_a_client_that_does_not_read_is_not_read_either(
     one: Rig, address: str, make_topic: MakeTopic
 ) -> None:

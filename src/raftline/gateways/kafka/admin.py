@@ -41,6 +41,7 @@ TO_END = -1
 TRIM_MS_MIN = 2_000  # Kafka's leader trims first and only then looks at the timeout
 LEADERS_MS = 2_000  # a new topic's partitions are given so long to have leaders
 LOOK_AGAIN_MS = 10
+NAME_CHARS_SHOWN = 300  # of what may be no name at all
 
 Fields = dict[str, Any]
 Refusal = tuple[int, str]  # code, text
@@ -90,7 +91,8 @@ class AdminApi:
     def _creating(self, row: Fields, named: int, timeout_ms: int, is_dry: bool) -> Call:  # noqa: FBT001
         try:
             if named > 1:
-                return _refuse(INVALID_REQUEST, f"topic {row['name']} is named {named} times")
+                shown = row["name"][:NAME_CHARS_SHOWN]
+                return _refuse(INVALID_REQUEST, f"topic {shown} is named {named} times")
             if row["assignments"]:
                 refusal = self._misplaced(row)
                 if refusal is not None:

@@ -243,7 +243,7 @@ def _check_list(name: str, operation: int, value: str) -> None:
     """Refuse to change a list, unless nothing changes. Raises InvalidArgument."""
     fixed = names.FIXED.get(name)
     if fixed is None or fixed.type != names.LIST or operation not in (APPEND, SUBTRACT):
-        raise InvalidArgument(f"{name} is no list", "set it, or take it back")
+        raise InvalidArgument(f"{name[:100]} is no list", "set it, or take it back")
     has = value.strip().lower() == fixed.value
     if has != (operation == APPEND):
         raise InvalidArgument(f"{name} is always {fixed.value}: {fixed.why}")

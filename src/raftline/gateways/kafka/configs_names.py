@@ -97,7 +97,7 @@ def to_settings(
     idle: dict[str, str] = {}
     for name, value in configs.items():
         if value is None:
-            raise InvalidArgument(f"{name} has no value", "leave it out to have the default")
+            raise InvalidArgument(f"{name[:100]} has no value", "leave it out to have the default")
         setting = setting_of(name)
         if name in IDLE:
             idle[name] = _formed(name, value)
