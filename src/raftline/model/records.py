@@ -79,7 +79,7 @@ def open_batch(batch: Buffer) -> list[Message]:
     """Return the messages of one batch, offsets from its head. A control batch holds none.
 
     Raises:
-        CorruptBatch: the messages do not fit the head.
+        CorruptBatch: the messages do not fit the head, in number or by their offsets.
         InvalidArgument: a compression that is not available here.
     """
     if len(batch) < BATCH_HEADER_BYTES or batch[16] != MAGIC:
@@ -95,6 +95,9 @@ def open_batch(batch: Buffer) -> list[Message]:
     (count,) = struct.unpack_from(">i", plain, 57)
     if len(opened) != count:
         raise CorruptBatch(f"byte 57: count is {count}, {len(opened)} messages are there")
+    base = int.from_bytes(plain[:8], "big")
+    if [message.offset for message in opened] != [*range(base, base + count)]:
+        raise CorruptBatch(f"{count} messages do not have the offsets from {base} on")
     return opened
 
 

@@ -47,10 +47,11 @@ def is_refused(reply: Reply) -> bool:
     return (reply.status, reply.code) == (400, "corrupt_batch")
 
 
-def test_a_poll_of_a_stream_group_serves_its_other_partitions() -> None:
+@pytest.mark.parametrize("batch", [no_messages(), other_offsets()])
+def test_a_poll_of_a_stream_group_serves_its_other_partitions(batch: bytes) -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create(partitions=2)
-        await store(web, no_messages())
+        await store(web, batch)
         await web.publish("a", partition=1)
         path = f"/v1/groups/readers/poll?{await join(web)}"
         polled = await web.ok("GET", path)
@@ -64,11 +65,13 @@ def test_a_poll_of_a_stream_group_serves_its_other_partitions() -> None:
     serve_sim(scenario)
 
 
-def test_a_poll_of_a_stream_group_gives_what_is_before_it() -> None:
+@pytest.mark.parametrize("batch", [no_messages(), other_offsets()])
+def test_a_poll_of_a_stream_group_gives_what_is_before_it(batch: bytes) -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create()
         await web.publish("a")
-        await store(web, no_messages())
+        await store(web, batch)
+        await web.publish("behind it")
         path = f"/v1/groups/readers/poll?{await join(web)}"
         assert (await web.ok("GET", path))["next_offsets"] == {TOPIC: {"0": 1}}
         assert is_refused(await web.ask("GET", path))
@@ -101,10 +104,11 @@ def test_a_receive_is_refused(batch: bytes) -> None:
     serve_sim(scenario)
 
 
-def test_a_consumer_that_polls_one_message_is_refused() -> None:
+@pytest.mark.parametrize("batch", [no_messages(), other_offsets()])
+def test_a_consumer_that_polls_one_message_is_refused(batch: bytes) -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create()
-        await store(web, no_messages())
+        await store(web, batch)
         body = {"consumerID": "c-1", "consumerGroup": "readers", "topics": [TOPIC]}
         await web.ok("POST", "/connect", body)
         path = f"/receiveMessage?consumerID=c-1&partitionID={TOPIC}-0"

@@ -129,6 +129,18 @@ def test_a_wrong_count_is_refused():
         records.open_batch(sealed)
 
 
+@pytest.mark.parametrize("deltas", [(0, 0, 0), (1, 2, 3), (0, 2, 1), (0, 40, 2)])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_messages_that_count_their_offsets_otherwise_are_refused(deltas, compression):
+    one = [(None, b"x", (), 0)]
+    sealed = bytearray(records.seal_batch(one * 3))
+    for at, delta in zip(range(61 + 3, len(sealed), 8), deltas, strict=True):
+        sealed[at] = delta << 1  # length, attributes, time, offset
+    forged = bytes(records._repack(bytes(sealed), records.COMPRESSIONS.index(compression)))
+    with pytest.raises(CorruptBatch, match="offsets"):
+        records.open_batch(forged)
+
+
 def test_a_control_batch_holds_no_messages():
     sealed = bytearray(records.seal_batch(MESSAGES))
     struct.pack_into(">h", sealed, 21, 0x20)
