@@ -2,7 +2,9 @@
 
 A topic that does not exist is created here, because clients ask before they send. The reply waits
 until the partitions that were asked for have leaders, so that clients whose leader died need not
-ask again and again: for ``LEADER_WAIT_MS`` at most, of a new topic ``CREATE_WAIT_MS``.
+ask again and again: for ``LEADER_WAIT_MS`` at most, of a new topic ``CREATE_WAIT_MS``. Of
+partitions that have no replica here it is asked who leads them (leader_looks.py), unless all topics
+are meant.
 
 Nodes that are not heard of stay on the list as long as they are members: librdkafka takes one that
 is missing for gone, and then sends nothing for a second to what that one led. A node whose Kafka
@@ -27,6 +29,7 @@ from raftline.gateways.kafka.errors import (
     code_of,
     missing_code,
 )
+from raftline.gateways.kafka.leader_looks import LeaderLooks
 from raftline.gateways.kafka.operations import ON_CLUSTER, ON_TOPIC, may
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.model.calls import NodeRow, PartitionRow, TopicRow
@@ -56,12 +59,13 @@ Fields = dict[str, Any]
 class MetadataApi:
     """Answers where things are."""
 
-    __slots__ = ("_auto_create", "_calls", "_clock", "_table")
+    __slots__ = ("_auto_create", "_calls", "_clock", "_looks", "_table")
 
     def __init__(self, clock: Clock, calls: KafkaCalls, *, auto_create: bool) -> None:
         self._clock = clock
         self._calls = calls
         self._auto_create = auto_create
+        self._looks = LeaderLooks(clock, calls)
         self._table: Table | None = None
 
     def add_to(self, table: Table) -> None:
@@ -95,7 +99,11 @@ class MetadataApi:
         else:
             deadline_ms = self._clock.mono_ms() + LEADER_WAIT_MS
             names = names[:WAITED_MAX]
-            self._wait(names, deadline_ms, context, lambda: reply(told({})))
+
+            def looked() -> None:
+                self._wait(names, deadline_ms, context, lambda: reply(told({})))
+
+            self._looks.look(names, context, looked)
 
     def _all(self, request: Fields, context: Context, reply: Reply) -> None:
         """Describe every topic; wait a moment where partitions of theirs have no leader."""
@@ -139,7 +147,10 @@ class MetadataApi:
                 refused[name] = LEADER_NOT_AVAILABLE if is_passing else code_of(answer)
             left.discard(name)
             if not left:
-                self._wait(names, deadline_ms, context, lambda: then(refused))
+                self._looks.look(names, context, looked)
+
+        def looked() -> None:
+            self._wait(names, deadline_ms, context, lambda: then(refused))
 
         def taker(name: str) -> Callable[[dict[str, object] | RaftlineError], None]:
             return context.guarded(partial(created, name))

@@ -10,7 +10,7 @@ from raftline.gateways.kafka.groups import GroupsApi
 from raftline.gateways.kafka.groups_errors import COORDINATOR_NOT_AVAILABLE
 from raftline.gateways.kafka.leaders import node_tag
 from raftline.gateways.kafka.metadata import MetadataApi, broker_rows, live_ids, partition_row
-from raftline.model.calls import NodeRow, PartitionRow
+from raftline.model.calls import NodeRow, PartitionRow, TopicRow
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import lead, node, stall_segments
 
@@ -45,6 +45,12 @@ def ask(sim: SimCluster, call: Callable[..., None], request: Fields, version: in
     call({**UNASKED, **request}, version, Asker(), answers.append)
     sim.run_until(lambda: bool(answers))
     return answers[0]
+
+
+def topic_at(sim: SimCluster, name: str) -> TopicRow:
+    found = node(sim, name).find_topic("orders")
+    assert found is not None
+    return found
 
 
 def test_a_node_without_an_address_is_left_out() -> None:
@@ -128,6 +134,30 @@ def test_who_asks_for_all_topics_is_told_who_leads_a_new_one() -> None:
             assert [part["error_code"] for part in rows[topic]["partitions"]] == [NONE] * len(
                 found.partitions
             )
+
+
+def test_a_node_without_a_replica_hears_who_leads_now() -> None:
+    """Clients never tell it: the wrong node sends them back to ask, and it would say the same."""
+    with cluster(nodes=4, seed=1) as sim:
+        sim.advance("5s")
+        sim.create_topic("orders", partitions=2, replication_factor=3)
+        sim.advance("2s")
+        hosts = [row.replicas for row in topic_at(sim, sim.nodes[0]).partitions]
+        outside = next(n for n in sim.nodes if any(sim.number_of(n) not in row for row in hosts))
+        here = node(sim, outside)
+        api = MetadataApi(here.clock, here, auto_create=False)
+        asked: Fields = {"topics": [{"name": "orders", "topic_id": ZERO_UUID}]}
+        asked["allow_auto_topic_creation"] = False
+        for turn in range(3):
+            for partition, replicas in enumerate(hosts):
+                to_node = str(replicas[turn])
+                sim.command(
+                    "cluster.transfer", topic="orders", partition=partition, to_node=to_node
+                )
+            sim.advance("3s")
+            (row,) = ask(sim, api.metadata, asked, 12)["topics"]
+            told = [part["leader_id"] for part in row["partitions"]]
+            assert told == [replicas[turn] for replicas in hosts]
 
 
 def test_all_topics_are_told_of_in_time_though_nobody_leads_one() -> None:
