@@ -231,6 +231,30 @@ def test_a_fetch_of_a_session_hears_that_there_is_none(
         assert (answer["error_code"], answer["session_id"], answer["topics"]) == (70, 0, [])
 
 
+@pytest.mark.parametrize("partition_bytes", [1, 1 << 20])
+def test_a_reply_is_as_long_as_its_client_can_take(
+    one: Rig, wire: Wire, make_topic: MakeTopic, partition_bytes: int
+) -> None:
+    """Batches go out whole, the first in any case; librdkafka hangs up on longer replies."""
+    topic = make_topic(one, 4)
+    for partition, size in enumerate((300_000, 600_000, 300_000, 200_000)):
+        wire.produce(9, topic, batch("x" * size), partition=partition)
+    limits = {"partition_bytes": partition_bytes, "min_bytes": 1 << 20, "wait_ms": 20_000}
+
+    def lengths(most: int, *partitions: int) -> list[int]:
+        asked = fetch(topic, dict.fromkeys(partitions, 0), max_bytes=most, **limits)
+        rows = wire.ask(schema.FETCH, 11, asked)["topics"][0]["partitions"]
+        assert {row["error_code"] for row in rows} == {0}
+        return [len(row["records"]) // 100_000 for row in rows]
+
+    begun = time.monotonic()
+    assert lengths(700_000, 0, 1, 2, 3) == [3, 0, 0, 0]
+    assert lengths(700_000, 0, 2, 3, 1) == [3, 3, 0, 0]
+    assert lengths(1_000_000, 1, 2, 3, 0) == [6, 3, 0, 0]
+    assert lengths(100, 1, 0) == [6, 0]
+    assert time.monotonic() - begun < 10, "what was left out is no reason to wait"
+
+
 def test_a_fetch_of_nothing_waits_for_nothing(one: Rig, wire: Wire) -> None:
     asked = {**fetch("t", {}, wait_ms=19_000), "topics": []}
     begun = time.monotonic()

@@ -1,7 +1,9 @@
 """Fetch, by hand: from the bytes of a frame to the bytes of the log.
 
 Batches go out as the log has them, from memory or from a segment; a reply has at least one whole
-batch if there is one, and no more than ``reply_bytes_max``. A request that finds less than it wants
+batch if there is one, and else no more than it asks for or ``reply_bytes_max``: what is read of a
+partition may be longer than the room that is left, as batches go out whole, and waits then for the
+next request. A request that finds less than it wants
 waits: it hears of every growth of its partitions, and looks again when there may be enough. Fetch
 sessions are not kept (session 0), so each request names all of its partitions; one that goes on
 with a session (its epoch is above 0) leaves out what did not change, so it is refused: clients then
@@ -214,6 +216,8 @@ class FetchExchange(Exchange):
             return
         total, failed = 0, False
         for part in self.parts:
+            if total and total + part.size > self._bytes_max:
+                part.buffers, part.size, part.limit = [], 0, 0  # one batch, and no room for it
             total += part.size
             failed = failed or part.error != NONE
         left_ms = self._deadline_ms - self._api.clock.mono_ms()
