@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
+    ElectionType,
     KafkaError,
     KafkaException,
     TopicPartition,
@@ -19,11 +20,12 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
     OffsetSpec,
+    PartitionMetadata,
     ResourceType,
 )
 
-from raftline.chaos.rig import Rig
-from raftline.gateways.kafka.schema_admin import CREATE_TOPICS, DESCRIBE_CONFIGS
+from raftline.chaos.rig import Rig, wait_for
+from raftline.gateways.kafka.schema_admin import CREATE_TOPICS, DESCRIBE_CONFIGS, ELECT_LEADERS
 from tests.conformance.kafka.conftest import MakeTopic, kafka_of
 from tests.conformance.kafka.members import Member, fill, group_name, turn
 from tests.conformance.kafka.wire import Wire
@@ -268,3 +270,46 @@ def test_a_topic_that_is_made_again_has_another_id_and_no_cursors(
         assert again[0].offset == 1
     finally:
         consumer.close()
+
+
+def test_leadership_goes_back_to_the_first_replica(
+    three: Rig, make_topic: MakeTopic, admin: AdminClient
+) -> None:
+    """As metadata name them: Kafka's tools take the first for the preferred leader."""
+    topic = make_topic(three, partitions=2)
+
+    def rows() -> dict[int, PartitionMetadata]:
+        return admin.list_topics(topic, WAIT_S).topics[topic].partitions
+
+    def elect(kind: ElectionType, *partitions: int) -> dict[int, int]:
+        asked = [TopicPartition(topic, number) for number in partitions]
+        told = admin.elect_leaders(kind, asked).result(WAIT_S)
+        return {row.partition: error.code() if error else 0 for row, error in told.items()}
+
+    elect(ElectionType.PREFERRED, 0, 1)
+    wait_for(lambda: all(row.leader == row.replicas[0] for row in rows().values()), 20, str)
+    not_needed = {0: 84, 1: 84}
+    wait_for(lambda: elect(ElectionType.PREFERRED, 0, 1) == not_needed, 20, str)
+    assert elect(ElectionType.UNCLEAN, 0) == {0: 84}
+    said: list[object] = []
+
+    def is_given_back() -> bool:  # again if a transfer is given up: machines are busy
+        first, other, *_ = rows()[1].replicas
+        with three.client() as client:
+            client.administer("transfer", topic=topic, partition=1, to_node=str(other))
+        wait_for(lambda: rows()[1].leader in (first, other), 20, str)
+        said[:] = [elect(ElectionType.PREFERRED, 0, 1, 7), rows()[1].leader == first]
+        return said == [{0: 84, 1: 0, 7: 3}, True]
+
+    wait_for(is_given_back, 60, lambda: str(said))
+
+
+def test_of_all_partitions_only_those_with_a_new_leader_are_told_of(three: Rig) -> None:
+    with Wire(kafka_of(three)[: kafka_of(three).index(",")]) as wire:
+        for version, kind in ((0, 0), (1, 1), (2, 0), (2, 1)):
+            asked = {"election_type": kind, "topics": None, "timeout_ms": 10_000}
+            answer = wire.ask(ELECT_LEADERS, version, asked)
+            codes = [part["error_code"] for row in answer["topics"] for part in row["partitions"]]
+            assert answer["error_code"] == 0
+            assert 84 not in codes
+            assert kind == 0 or not codes

@@ -28,6 +28,7 @@ ABOUT_TOPICS = (
     schema_admin.DELETE_TOPICS,
     schema_admin.CREATE_PARTITIONS,
     schema_admin.DELETE_RECORDS,
+    schema_admin.ELECT_LEADERS,
     schema_admin.DESCRIBE_TOPIC_PARTITIONS,
     schema_admin.DESCRIBE_LOG_DIRS,
     schema_admin.DESCRIBE_CONFIGS,

@@ -48,6 +48,7 @@ CHANGES = frozenset(
         schema_admin.DELETE_TOPICS,
         schema_admin.CREATE_PARTITIONS,
         schema_admin.DELETE_RECORDS,
+        schema_admin.ELECT_LEADERS,
         schema_admin.ALTER_CONFIGS,
         schema_admin.INCREMENTAL_ALTER_CONFIGS,
         schema_groups.LEAVE_GROUP,

@@ -12,6 +12,7 @@ from raftline.gateways.kafka.admin_cluster import ClusterApi
 from raftline.gateways.kafka.catalog_first import CatalogFirst
 from raftline.gateways.kafka.configs import ConfigsApi
 from raftline.gateways.kafka.dispatch import Table
+from raftline.gateways.kafka.elections import ElectionsApi
 from raftline.gateways.kafka.fetch import FetchApi
 from raftline.gateways.kafka.gaps import Gaps
 from raftline.gateways.kafka.groups import GroupsApi
@@ -56,6 +57,7 @@ class KafkaGateway:
         GroupsApi(calls).add_to(table)
         AdminApi(clock, calls, settings).add_to(table)
         ClusterApi(calls).add_to(table)
+        ElectionsApi(clock, calls).add_to(table)
         ConfigsApi(calls, settings).add_to(table)
         CursorsApi(calls).add_to(table)
         GroupsAdminApi(calls).add_to(table)

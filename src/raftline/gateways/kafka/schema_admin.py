@@ -276,3 +276,26 @@ results              []      0+
   is_cordoned        bool    5+
 """,
 )
+
+ELECT_LEADERS = Api(
+    43,
+    "ElectLeaders",
+    2,
+    """
+election_type  i8      1+
+topics         []      0+ ?0+
+  topic        string  0+
+  partitions   []i32   0+
+timeout_ms     i32     0+ =60000
+""",
+    """
+throttle_ms        i32     0+
+error_code         i16     1+
+topics             []      0+
+  topic            string  0+
+  partitions       []      0+
+    partition      i32     0+
+    error_code     i16     0+
+    error_message  string  0+ ?0+
+""",
+)

@@ -5,9 +5,16 @@ from types import ModuleType
 import pytest
 from confluent_kafka import KafkaError
 
-from raftline.gateways.kafka import admin, admin_cluster, configs, errors, groups_errors
+from raftline.gateways.kafka import (
+    admin,
+    admin_cluster,
+    configs,
+    elections,
+    errors,
+    groups_errors,
+)
 
-MODULES = [errors, groups_errors, admin, configs, admin_cluster]
+MODULES = [errors, groups_errors, admin, configs, admin_cluster, elections]
 THEIRS: dict[str, int] = {
     name: number for name in dir(KafkaError) if isinstance(number := getattr(KafkaError, name), int)
 }
