@@ -18,6 +18,7 @@ from raftline.gateways.kafka.errors import (
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_TOPIC_ID,
     code_of,
+    command_code,
     missing_code,
     partition_code,
 )
@@ -361,4 +362,6 @@ def _refuse(code: int, text: str) -> Call:
 def _refusal(answer: object) -> Refusal | None:
     if not isinstance(answer, RaftlineError):
         return None
-    return code_of(answer), f"{answer.message}: {answer.hint}" if answer.hint else answer.message
+    return command_code(
+        answer
+    ), f"{answer.message}: {answer.hint}" if answer.hint else answer.message

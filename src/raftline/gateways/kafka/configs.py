@@ -19,7 +19,7 @@ from raftline.gateways.kafka.dispatch import Context, Reply, Table
 from raftline.gateways.kafka.errors import (
     INVALID_REQUEST,
     NONE,
-    code_of,
+    command_code,
     missing_code,
 )
 from raftline.gateways.kafka.metadata import broker_rows
@@ -258,7 +258,7 @@ def _altered(row: Fields, answer: object) -> Fields:
     }
     if not isinstance(answer, RaftlineError):
         return told
-    code = INVALID_CONFIG if isinstance(answer, InvalidArgument) else code_of(answer)
+    code = INVALID_CONFIG if isinstance(answer, InvalidArgument) else command_code(answer)
     if row["resource_type"] not in (TOPIC, NODE):
         code = INVALID_REQUEST  # it has no configs at all
     text = f"{answer.message}: {answer.hint}" if answer.hint else answer.message

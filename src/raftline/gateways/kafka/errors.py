@@ -1,7 +1,14 @@
 """Kafka's error codes, where the error table has no row because only this protocol says it."""
 
 from raftline.gateways.error_table import row_of
-from raftline.model.errors import NoLeader, NotReady, RaftlineError, ShuttingDown
+from raftline.model.errors import (
+    NoLeader,
+    NoQuorum,
+    NotLeader,
+    NotReady,
+    RaftlineError,
+    ShuttingDown,
+)
 
 NONE = 0
 UNKNOWN_SERVER_ERROR = -1
@@ -16,6 +23,7 @@ INVALID_TOPIC = 17
 NOT_ENOUGH_REPLICAS = 19
 INVALID_REQUIRED_ACKS = 21
 UNSUPPORTED_VERSION = 35
+NOT_CONTROLLER = 41
 INVALID_REQUEST = 42
 OUT_OF_ORDER_SEQUENCE = 45
 FETCH_SESSION_ID_NOT_FOUND = 70
@@ -27,6 +35,16 @@ UNKNOWN_TOPIC_ID = 100
 
 def code_of(error: RaftlineError) -> int:
     """Return the code of an error."""
+    return row_of(error).kafka
+
+
+def command_code(error: RaftlineError) -> int:
+    """Return the code of a refused command: where the catalog cannot be reached now, "ask again".
+
+    Of a topic that is to be made, changed or deleted, clients try nothing else again.
+    """
+    if isinstance(error, NotLeader | NoLeader | NoQuorum | NotReady | ShuttingDown):
+        return NOT_CONTROLLER
     return row_of(error).kafka
 
 

@@ -4,9 +4,13 @@ from typing import Any
 
 import pytest
 
+from raftline.config.settings import Settings
+from raftline.gateways.kafka.admin import AdminApi
+from raftline.gateways.kafka.configs import ConfigsApi
 from raftline.gateways.kafka.groups_cursors import CursorsApi
 from raftline.gateways.kafka.groups_errors import COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR
 from raftline.gateways.kafka.producers import ProducerApi
+from raftline.model.calls import NodesView, TopicRow
 from raftline.model.errors import (
     NoLeader,
     NoQuorum,
@@ -17,6 +21,7 @@ from raftline.model.errors import (
     ShuttingDown,
     TimedOut,
 )
+from raftline.model.settings import effective
 from tests.unit.gateways.kafka.test_addresses import Asker
 
 PASSING = [
@@ -30,6 +35,22 @@ PASSING = [
 ]
 
 
+class Stopped:
+    """A clock that stands, and does at once what is asked for later."""
+
+    def mono_ms(self) -> float:
+        return 0.0
+
+    def wall_ms(self) -> int:
+        return 0
+
+    def call_soon(self, call: Any) -> None:
+        call()
+
+    def call_later(self, _delay_ms: float, call: Any) -> Any:
+        call()
+
+
 class Refusing:
     """A node that answers everything with one error."""
 
@@ -38,6 +59,22 @@ class Refusing:
 
     def command(self, _name: str, _arguments: Any, _timeout_ms: int, done: Any) -> None:
         done(self._error)
+
+    def nodes_view(self) -> NodesView:
+        return NodesView("", 1, 0, ())
+
+    def find_topic(self, name: str) -> TopicRow | None:
+        """Return one topic: that alone is known."""
+        if name != "known":
+            return None
+        return TopicRow(
+            name=name,
+            uuid="00" * 16,
+            replication_factor=3,
+            created_ms=0,
+            settings=effective({}),
+            partitions=(),
+        )
 
     def group_here(self, _request: Any, _timeout_ms: int, done: Any) -> None:
         done(self._error)
@@ -70,3 +107,27 @@ def test_who_asks_for_cursors_looks_for_the_coordinator(error: RaftlineError, ve
             (0, -1, code),
             (1, -1, code),
         ]
+
+
+@pytest.mark.parametrize("error", PASSING, ids=lambda error: error.code)
+def test_who_makes_a_topic_while_the_catalog_has_no_leader_asks_again(error: RaftlineError) -> None:
+    """Java's, sarama's and kafka-python's admin clients repeat after 41 alone."""
+    told: list[dict[str, Any]] = []
+    node: Any = Refusing(error)
+    topics = AdminApi(Stopped(), node, Settings())
+    configs = ConfigsApi(node, Settings())
+    rest = {"validate_only": False, "timeout_ms": 1_000}
+    new = {"name": "orders", "num_partitions": 1, "replication_factor": -1}
+    new |= {"assignments": [], "configs": []}
+    topics.create({"topics": [new], **rest}, 7, Asker(), told.append)
+    old = {"name": "known", "topic_id": bytes(16)}
+    topics.delete({"topics": [old], **rest}, 6, Asker(), told.append)
+    longer = {"name": "known", "count": 9, "assignments": None}
+    topics.grow({"topics": [longer], **rest}, 3, Asker(), told.append)
+    changed = {"resource_type": 2, "resource_name": "known"}
+    changed |= {"configs": [{"name": "retention.ms", "value": "1000"}]}
+    configs.alter({"resources": [changed], **rest}, 2, Asker(), told.append)
+    names = ("topics", "responses", "results", "responses")
+    codes = [answer[name][0]["error_code"] for answer, name in zip(told, names, strict=True)]
+    passing = {TimedOut: 7, OverLimit: 44}  # it may have happened; it is too much
+    assert codes == [passing.get(type(error), 41)] * 4
