@@ -88,6 +88,21 @@ def test_what_cannot_be_listed(one: Rig, wire: Wire, make_topic: MakeTopic) -> N
     assert list_offset(wire, topic, LATEST, current_leader_epoch=0)["error_code"] == 74
 
 
+def test_ends_of_a_log_by_numbers_that_kafka_gave_them(
+    one: Rig, wire: Wire, make_topic: MakeTopic
+) -> None:
+    """Local and tiered parts of a log (-4, -5); what comes later is of versions not served."""
+    topic = make_topic(one)
+    wire.produce(9, topic, seal_batch([(None, b"x", (), FIRST_MS)]))
+    found = [list_offset(wire, topic, asked, 9) for asked in (-4, -5, -6, -(1 << 63))]
+    assert [(row["error_code"], row["offset"]) for row in found] == [
+        (0, 0),
+        (0, -1),
+        (35, -1),
+        (35, -1),
+    ]
+
+
 def test_trimmed_messages_are_out_of_range(one: Rig, wire: Wire, make_topic: MakeTopic) -> None:
     topic = make_topic(one)
     for n in range(6):

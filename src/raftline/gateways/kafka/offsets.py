@@ -13,6 +13,7 @@ from raftline.gateways.kafka.errors import (
     FENCED_LEADER_EPOCH,
     NONE,
     UNKNOWN_LEADER_EPOCH,
+    UNSUPPORTED_VERSION,
     partition_code,
 )
 from raftline.gateways.kafka.ports import KafkaCalls
@@ -92,8 +93,10 @@ class OffsetApi:
             put({"offset": led.log_start, "leader_epoch": led.term})
         elif time_ms == MAX_TIMESTAMP:
             _Newest(led, context, put).step()
+        elif time_ms == LATEST_TIERED:
+            put({"offset": UNKNOWN, "leader_epoch": UNKNOWN})  # nothing is tiered
         elif time_ms < 0:
-            put({"offset": UNKNOWN, "leader_epoch": UNKNOWN})
+            put({"error_code": UNSUPPORTED_VERSION, "offset": UNKNOWN, "leader_epoch": UNKNOWN})
         else:
             led.look_up_time(time_ms, context.guarded(partial(_found, led, put)))
 
