@@ -11,11 +11,13 @@ State
     When each partition was asked about last, oldest first.
 
 Bounds
-    A partition is asked about once in ``AGE_MS``; ``PLACES_MAX`` in one request, and ``KNOWN_MAX``
-    remembered. What is beyond that, or not answered within ``LOOK_MS``, is told as it is known.
+    A partition is asked about once in ``AGE_MS``; ``PLACES_MAX`` in one request, those first that
+    were asked about longest ago, and ``KNOWN_MAX`` remembered. What is beyond that, or not answered
+    within ``LOOK_MS``, is told as it is known.
 """
 
 from collections.abc import Callable, Iterable
+from heapq import nsmallest
 from typing import Any
 
 from raftline.gateways.fan import Call, Fan
@@ -28,6 +30,7 @@ LOOK_MS = 300
 PLACES_MAX = 256
 KNOWN_MAX = 10_000
 BEFORE_ALL = -1  # an offset that no log has
+NEVER = float("-inf")
 
 Place = tuple[str, int]  # topic, partition
 
@@ -44,10 +47,14 @@ class LeaderLooks:
 
     def look(self, names: Iterable[str], context: Context, then: Callable[[], None]) -> None:
         """Ask where it is time to; ``then`` runs once, when it is known or takes too long."""
-        places = self._due(names)
-        if not places:
+        places = self.due(names)
+        if places:
+            self.ask(places, context, then)
+        else:
             then()
-            return
+
+    def ask(self, places: list[Place], context: Context, then: Callable[[], None]) -> None:
+        """Ask about these; ``then`` runs once."""
         is_over = False
 
         def over(_answers: object = None) -> None:
@@ -60,22 +67,23 @@ class LeaderLooks:
         timer = self._clock.call_later(LOOK_MS, context.guarded(over))
         Fan([self._asking(place) for place in places], context.guarded(over)).start()
 
-    def _due(self, names: Iterable[str]) -> list[Place]:
-        now_ms = self._clock.mono_ms()
+    def due(self, names: Iterable[str]) -> list[Place]:
+        """Return the partitions to ask about now; they count as asked from now on."""
+        now_ms, asked = self._clock.mono_ms(), self._asked_mono
         found: list[Place] = []
         for name in names:
             topic = self._calls.find_topic(name)
             for row in topic.partitions if topic is not None else ():
                 place = (name, row.partition)
-                if row.term or now_ms - self._asked_mono.get(place, -AGE_MS) < AGE_MS:
-                    continue  # a replica that is here knows its term
-                found.append(place)
-                self._asked_mono.pop(place, None)
-                self._asked_mono[place] = now_ms
-                if len(self._asked_mono) > KNOWN_MAX:
-                    del self._asked_mono[next(iter(self._asked_mono))]
-                if len(found) == PLACES_MAX:
-                    return found
+                # A replica that is here knows its term.
+                if not row.term and now_ms - asked.get(place, NEVER) >= AGE_MS:
+                    found.append(place)
+        found = nsmallest(PLACES_MAX, found, key=lambda place: asked.get(place, NEVER))
+        for place in found:
+            asked.pop(place, None)
+            asked[place] = now_ms
+        while len(asked) > KNOWN_MAX:
+            del asked[next(iter(asked))]
         return found
 
     def _asking(self, place: Place) -> Call:

@@ -3,8 +3,7 @@
 A topic that does not exist is created here, because clients ask before they send. The reply waits
 until the partitions that were asked for have leaders, so that clients whose leader died need not
 ask again and again: for ``LEADER_WAIT_MS`` at most, of a new topic ``CREATE_WAIT_MS``. Of
-partitions that have no replica here it is asked who leads them (leader_looks.py), unless all topics
-are meant.
+partitions that have no replica here it is asked who leads them (leader_looks.py).
 
 Nodes that are not heard of stay on the list as long as they are members: librdkafka takes one that
 is missing for gone, and then sends nothing for a second to what that one led. A node whose Kafka
@@ -108,6 +107,17 @@ class MetadataApi:
     def _all(self, request: Fields, context: Context, reply: Reply) -> None:
         """Describe every topic; wait a moment where partitions of theirs have no leader."""
         told = self._told(request, self._every(), {})
+        places = self._looks.due(row["name"] for row in told["topics"] if _is_elsewhere(row))
+
+        def looked() -> None:
+            self._all_led(self._told(request, self._every(), {}), request, context, reply)
+
+        if places:
+            self._looks.ask(places, context, looked)
+        else:
+            self._all_led(told, request, context, reply)
+
+    def _all_led(self, told: Fields, request: Fields, context: Context, reply: Reply) -> None:
         unled = [row["name"] for row in told["topics"] if not _is_led(row)][:WAITED_MAX]
         if unled:
             deadline_ms = self._clock.mono_ms() + LEADER_WAIT_MS
@@ -248,6 +258,11 @@ def broker_rows(nodes: Iterable[NodeRow]) -> list[Fields]:
 
 def _is_led(topic: Fields) -> bool:
     return all(row["error_code"] == NONE for row in topic.get("partitions", ()))
+
+
+def _is_elsewhere(topic: Fields) -> bool:
+    """Say whether partitions of a topic have no replica here: nothing is known of their terms."""
+    return any(row["leader_epoch"] == NO_EPOCH for row in topic.get("partitions", ()))
 
 
 def _broker_row(row: NodeRow) -> Fields:

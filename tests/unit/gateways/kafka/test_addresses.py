@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from raftline.gateways.kafka.admin_cluster import ClusterApi
 from raftline.gateways.kafka.codec import ZERO_UUID
 from raftline.gateways.kafka.errors import LEADER_NOT_AVAILABLE, NONE
 from raftline.gateways.kafka.groups import GroupsApi
 from raftline.gateways.kafka.groups_errors import COORDINATOR_NOT_AVAILABLE
+from raftline.gateways.kafka.leader_looks import LeaderLooks
 from raftline.gateways.kafka.leaders import node_tag
 from raftline.gateways.kafka.metadata import MetadataApi, broker_rows, live_ids, partition_row
 from raftline.model.calls import NodeRow, PartitionRow, TopicRow
@@ -136,7 +139,8 @@ def test_who_asks_for_all_topics_is_told_who_leads_a_new_one() -> None:
             )
 
 
-def test_a_node_without_a_replica_hears_who_leads_now() -> None:
+@pytest.mark.parametrize("names", [["orders"], None], ids=["by name", "all topics"])
+def test_a_node_without_a_replica_hears_who_leads_now(names: list[str] | None) -> None:
     """Clients never tell it: the wrong node sends them back to ask, and it would say the same."""
     with cluster(nodes=4, seed=1) as sim:
         sim.advance("5s")
@@ -146,8 +150,8 @@ def test_a_node_without_a_replica_hears_who_leads_now() -> None:
         outside = next(n for n in sim.nodes if any(sim.number_of(n) not in row for row in hosts))
         here = node(sim, outside)
         api = MetadataApi(here.clock, here, auto_create=False)
-        asked: Fields = {"topics": [{"name": "orders", "topic_id": ZERO_UUID}]}
-        asked["allow_auto_topic_creation"] = False
+        rows = names and [{"name": name, "topic_id": ZERO_UUID} for name in names]
+        asked: Fields = {"topics": rows, "allow_auto_topic_creation": False}
         for turn in range(3):
             for partition, replicas in enumerate(hosts):
                 to_node = str(replicas[turn])
@@ -158,6 +162,43 @@ def test_a_node_without_a_replica_hears_who_leads_now() -> None:
             (row,) = ask(sim, api.metadata, asked, 12)["topics"]
             told = [part["leader_id"] for part in row["partitions"]]
             assert told == [replicas[turn] for replicas in hosts]
+
+
+def test_of_many_partitions_those_are_asked_about_that_were_not_for_longest() -> None:
+    names = [f"t{number:03}" for number in range(3)]
+    parts = [
+        PartitionRow(partition=n, shard=n, leader=2, term=0, replicas=(2,)) for n in range(200)
+    ]
+    here = PartitionRow(partition=200, shard=200, leader=1, term=4, replicas=(1,))
+
+    class Elsewhere:
+        now_ms = 0.0
+
+        def mono_ms(self) -> float:
+            return self.now_ms
+
+        def find_topic(self, name: str) -> TopicRow:
+            return TopicRow(
+                name=name,
+                uuid="",
+                replication_factor=1,
+                created_ms=0,
+                settings={},
+                partitions=(*parts, here),
+            )
+
+    node: Any = Elsewhere()
+    looks = LeaderLooks(node, node)
+    seen: list[tuple[str, int]] = []
+    counts: list[int] = []
+    for _ in range(4):
+        found = looks.due(names)
+        seen += found
+        counts.append(len(found))
+    assert counts == [256, 256, 88, 0]
+    assert len(set(seen)) == 600
+    node.now_ms = 1_000.0
+    assert looks.due(names) == seen[:256]
 
 
 def test_all_topics_are_told_of_in_time_though_nobody_leads_one() -> None:
