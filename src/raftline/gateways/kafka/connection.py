@@ -82,6 +82,8 @@ class Exchange:
         self.reply: list[Buffer] | bytes | None = None
         connection.exchanges.append(self)
         connection.inflight_bytes += cost
+        if handler.api.key in CHANGES:
+            connection.changes += 1  # N6
 
     @property
     def client_host(self) -> str:
@@ -108,6 +110,8 @@ class Exchange:
         assert self.reply is None, "answered twice"
         self.reply = reply
         connection = self._connection
+        if self.handler.api.key in CHANGES:
+            connection.changes -= 1
         if not connection.is_dirty:
             connection.is_dirty = True
             connection.server.flush_soon(connection)
@@ -132,11 +136,12 @@ class Exchange:
 class KafkaConnection(StreamConnection[Exchange, "KafkaServer"]):
     """Reads frames, hands them to their handlers, writes replies."""
 
-    __slots__ = ("client_host", "known")
+    __slots__ = ("changes", "client_host", "known")
 
     def __init__(self, server: "KafkaServer") -> None:
         super().__init__(server, deque())
         self.client_host = ""
+        self.changes = 0  # in work, without an answer yet. N6
         self.known: object | None = None  # what Produce knows of the latest request
 
     # -- the loop's calls
@@ -255,8 +260,7 @@ class KafkaConnection(StreamConnection[Exchange, "KafkaServer"]):
         if handler is None or not handler.min_version <= version <= handler.max_version:
             self._unknown(key, version, correlation)
             return True
-        exchanges = self.exchanges
-        if exchanges and exchanges[-1].handler is not handler and self._is_changing():
+        if self.changes and self.exchanges[-1].handler is not handler:
             return False
         at = start + HEAD.size + max(0, name)
         if at > stop:
@@ -277,13 +281,6 @@ class KafkaConnection(StreamConnection[Exchange, "KafkaServer"]):
         assert handler.call is not None
         handler.call(decode(frame, at), version, exchange, exchange.send)
         return True
-
-    def _is_changing(self) -> bool:
-        """Say whether a change is in work. N6."""
-        return any(
-            exchange.reply is None and exchange.handler.api.key in CHANGES
-            for exchange in self.exchanges
-        )
 
     def _unknown(self, key: int, version: int, correlation: int) -> None:
         """Answer a version of ApiVersions that we do not know, as all clients expect. N3."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -315,6 +316,43 @@ def test_who_reads_slowly_is_not_dropped() -> None:
         writer.close()
 
     assert not run(scenario, calls={LIST_GROUPS: tell})
+
+
+def test_a_request_does_not_look_at_all_before_it() -> None:
+    """Behind one that waits there may be as many as there is room for: 30,000 of them."""
+    count = 2_000
+    parked: list[Reply] = []
+
+    class Looked(deque[Exchange]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[Exchange]:
+            for exchange in super().__iter__():
+                Looked.looks += 1
+                yield exchange
+
+    def park(_request: Any, _version: int, _context: Context, reply: Reply) -> None:
+        parked.append(reply)
+
+    def beat(_request: Any, _version: int, _context: Context, reply: Reply) -> None:
+        reply({})
+
+    async def scenario(server: KafkaServer, address: tuple[str, int]) -> None:
+        _reader, writer = await asyncio.open_connection(*address)
+        await until(lambda: bool(server._connections))
+        (connection,) = server._connections
+        connection.exchanges = Looked()
+        writer.write(struct.pack(">ihhih", 10, LIST_GROUPS.key, 0, 1, 0))
+        body = struct.pack(">hhih", HEARTBEAT.key, 0, 2, 0) + b"\0\1g" + bytes(4) + b"\0\0"
+        one = struct.pack(">i", len(body)) + body
+        writer.write((request(3) + one) * (count // 2))
+        await until(lambda: len(connection.exchanges) == count + 1)
+        assert parked
+        writer.close()
+
+    calls: dict[Api, Call] = {LIST_GROUPS: park, HEARTBEAT: beat}
+    run(scenario, calls=calls, inflight_bytes_max=16 << 20)
+    assert Looked.looks < 4 * count
 
 
 def test_a_lent_buffer_has_one_borrower_and_is_left_alone() -> None:
