@@ -1,11 +1,13 @@
 """The same messages through Kafka and HTTP; wishes in the headers of Kafka's messages."""
 
 import itertools
+import struct
 import time
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from crc32c import crc32c
 
 import raftline
 from raftline.chaos.rig import Rig
@@ -200,6 +202,25 @@ def test_wishes_that_cannot_be_granted_are_refused(one: Rig, make_topic: MakeTop
         more = {"enable.idempotence": idempotent}
         assert len(send(one, topic, [("x", wish), ("y", {})], **more)) == 2, wish
     assert not librdkafka_read_now(one, topic)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_batch_that_cannot_be_read_is_refused_for_good(
+    one: Rig, make_topic: MakeTopic, codec: str
+) -> None:
+    """Called corrupt, it would be sent again and again until its time for delivery is over."""
+    topic = make_topic(one, headers=True)
+    rows = [(None, b"raftline-", (), 1)] * 3
+    forged = bytearray(seal_batch(rows, compression=codec))
+    noise = bytes(reversed(forged[61:]))
+    forged[61:] = b"\xffraftline-" + noise[10:] if codec == "none" else noise
+    forged[17:21] = struct.pack(">I", crc32c(bytes(forged[21:])))
+    with Wire(kafka_of(one)) as wire:
+        row = wire.produce(9, topic, bytes(forged))
+        assert (row["error_code"], row["base_offset"]) == (87, -1)
+        forged[-1] ^= 1
+        assert wire.produce(9, topic, bytes(forged))["error_code"] == 2
+        assert wire.produce(9, topic, seal_batch(rows))["error_code"] == 0
 
 
 def test_headers_mean_nothing_on_other_topics(one: Rig, make_topic: MakeTopic) -> None:

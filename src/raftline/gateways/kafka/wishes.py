@@ -21,7 +21,7 @@ from raftline.gateways.wanted import NOTHING, NOW, Wanted, wanted_of
 from raftline.machines.partition.side_car import SideCar
 from raftline.model.batch import COMPRESSION_MASK, NO_PRODUCER, BatchInfo, Buffer, check_batch
 from raftline.model.calls import Appended, NewWaiting
-from raftline.model.errors import InvalidArgument, RaftlineError
+from raftline.model.errors import CorruptBatch, InvalidArgument, RaftlineError
 from raftline.model.message import Header, Message, NewMessage
 from raftline.model.records import open_batch, seal_batch
 from raftline.model.settings import Value
@@ -67,7 +67,10 @@ class Wishes:
         if not info.attributes & COMPRESSION_MASK and PREFIX not in data:
             led.append(data, info, timeout_ms, done)
             return
-        messages = open_batch(data)
+        try:
+            messages = open_batch(data)
+        except CorruptBatch as error:  # its checksum is right: repeated, it would be the same
+            raise InvalidArgument(error.message) from error
         wanted = self._wanted(led.topic, messages)
         if all(one.due_ms == NOW and one.key_hash is None for one in wanted):
             led.append(data, info, timeout_ms, done, _side(wanted))
