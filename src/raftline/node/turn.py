@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from raftline.model.ids import INCARNATION_BITS
 from raftline.node.ports import Clock, Lane, Timer
+from raftline.raft.errors import Refused
 from raftline.raft.rpc import Rpc
 from raftline.storage.wal import Group, Wal
 from raftline.telemetry.counters import Counters
@@ -319,7 +320,10 @@ class Turn:
         own = replica.id
         for response in responses:
             if response.to == own:
-                replica.raft.step(response)
+                try:
+                    replica.raft.step(response)
+                except Refused:
+                    continue  # it was taken out meanwhile: its own word does not count any more
             else:
                 self.post(replica, response)
 

@@ -4,6 +4,7 @@ import msgspec
 
 from raftline.config.settings import RaftSettings
 from raftline.model.errors import ShuttingDown
+from raftline.raft.conf_change import Change, ChangeKind, ConfChangeV2
 from raftline.raft.rpc import Rpc, RpcKind
 from tests.unit.node.little_replica import (
     OURS,
@@ -175,3 +176,24 @@ def test_what_is_stamped_before_the_election_is_noted_is_not_from_before_it() ->
         replica.step(Rpc(answer, to=OURS, sender=SECOND, term=term))
     assert replica.is_leader
     assert replica.time.stamp() == little.clock.wall_ms()
+
+
+def test_a_leader_that_is_taken_out_while_it_writes_passes_its_own_word_over() -> None:
+    """Its last entry was not synced yet when the change that removed it was applied."""
+    little = LittleNode()
+    replica = little.open()
+    little.elect(replica)
+    little.ack(replica)
+    little.settle()
+    assert replica.change_conf(ConfChangeV2((Change(ChangeKind.REMOVE, OURS),)))
+    little.settle()
+    removal = replica.raft.last_index
+    replica.propose(b"more", Asker())
+    little.clock.advance()
+    for sender in (SECOND, THIRD):
+        little.ack(replica, removal, sender)
+    little.clock.advance()
+    assert replica.conf.voters == (SECOND, THIRD)
+    assert little.lane.jobs, "the last entry is still being written"
+    little.settle()
+    assert not replica.is_leader
