@@ -7,6 +7,13 @@ shard can only guess, and who led it when it went quiet does so still, by its ow
 
 What may be lost: entries that only lost nodes had. What the lost nodes hold must never come back:
 their disks are to be wiped before they are started again.
+
+Rules
+    V1  The survivor goes on from an index and term that no other log has, as if it had been given
+        an empty entry there: so whoever is to follow it is filled with its state, and with that
+        learns the new configuration. By entries, the live ones among the others would keep one
+        that counts the lost nodes. Also an empty survivor begins at an index, as a new shard does.
+    V2  Changes of the configuration that it had not applied were meant for the old one: void.
 """
 
 from collections.abc import Callable
@@ -14,11 +21,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from raftline.model.errors import InvalidArgument, NotReady, RaftlineError
+from raftline.model.errors import InvalidArgument, NotLeader, NotReady, RaftlineError
 from raftline.model.ids import CATALOG_SHARD, ReplicaId, node_of
 from raftline.node.remote import VERB_FORCE, VERB_POSITION, Answer, Reply
 from raftline.node.replica import Replica, Start
-from raftline.raft.rpc import ConfState
+from raftline.raft.rpc import ConfState, EntryKind, HardState
 from raftline.storage.checkpoint import Checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
@@ -114,34 +121,59 @@ class Recovery:
         if self.has_majority(replica):
             reply(InvalidArgument(f"{replica.name} has a majority", "it elects a leader by itself"))
             return
-        alone = ConfState(voters=(replica.id,))
         node.log("warning", "shard.forced", shard=replica.name, replica=replica.id)
-        build = replica.host.checkpoint()
         replica.frozen = True  # no other checkpoint, with the old configuration, may follow ours
+        took = _take_tail(replica)
+        index, term = replica.applied_index + 1, replica.raft.term + 1
+        alone, hard = ConfState(voters=(replica.id,)), HardState(term, replica.id, index)
+        build = replica.host.checkpoint()
         directory = replica.host.directory
 
         def job() -> Checkpoint:
-            checkpoint = msgspec.structs.replace(build(), conf_state=alone)
+            checkpoint = msgspec.structs.replace(
+                build(),
+                index=index,
+                term=term,
+                hard_state=hard,
+                conf_state=alone,
+                term_runs=((index, term),),
+            )
             write_checkpoint(node.disk, directory, checkpoint)
             return checkpoint
 
         def written(made: Checkpoint | None, error: BaseException | None) -> None:
-            if made is None or replica.is_closed:
-                if not replica.is_closed:
-                    replica.thaw()
-                reply(NotReady(f"{replica.name} could not be forced: {error}"))
+            if made is not None and not replica.is_closed:
+                now = replica.hard_state  # it may have voted meanwhile
+                later = HardState(now.term, now.vote or replica.id, index)
+                start = Start(index, term, alone, later if now.term >= term else hard)
+                node.shards.reopen(replica, replica.host, start).campaign()
+                reply(b"")
                 return
-            self._go_on(replica, made, alone)
-            reply(b"")
+            if not replica.is_closed:
+                if took:  # nobody else has agreed to what was applied
+                    node.shards.stop_replica(replica, f"it could not be forced: {error}")
+                else:
+                    replica.thaw()
+            reply(NotReady(f"{replica.name} could not be forced: {error}"))
 
         node.segments.run(job, written)
 
-    def _go_on(self, replica: Replica, made: Checkpoint, alone: ConfState) -> None:
-        first = max(made.index + 1, replica.log.first_index())
-        entries = replica.log.entries(first, replica.log.last_index() + 1, 1 << 62)
-        start = Start(made.index, made.term, alone, replica.hard_state, entries)
-        opened = self._node.shards.restart(replica, start)
-        opened.campaign()
+
+def _take_tail(replica: Replica) -> bool:
+    """Apply what the survivor has and nobody can commit any more; say whether there was any. V2."""
+    log = replica.log
+    entries = log.entries(
+        max(replica.applied_index + 1, log.first_index()), log.last_index() + 1, 1 << 62
+    )
+    if not entries:
+        return False
+    replica.host.refuse_collected(NotLeader(replica.name, 0))
+    for entry in entries:
+        replica.applied_index, replica.applied_term = entry.index, entry.term
+        if entry.kind == EntryKind.NORMAL:
+            replica.host.apply(entry, None)
+    replica.host.applied()
+    return True
 
 
 class _Run:

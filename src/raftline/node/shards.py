@@ -459,20 +459,12 @@ class Shards:
             self._on_change(replica)
 
     def reopen(self, replica: Replica, host: Host, start: Start) -> Replica:
-        """Go on from a state that catch-up has brought here, under the same number."""
+        """Go on from another state, log and configuration, durable here, under the same number."""
         self.close(replica.shard)
         self._wal.add_reset(replica.shard, start.index, start.term)
         hard = start.hard_state
         self._wal.add_hard_state(replica.shard, hard.term, hard.vote, hard.commit)
         self._wal.add_entries(replica.shard, start.entries)
-        opened = self._start(replica.shard, replica.id, host, start)
-        self._turn.hold(opened)
-        return opened
-
-    def restart(self, replica: Replica, start: Start) -> Replica:
-        """Go on from another configuration with the same host and log (recovery after a loss)."""
-        host = replica.host
-        replica.close(ShuttingDown())
         opened = self._start(replica.shard, replica.id, host, start)
         self._turn.hold(opened)
         return opened

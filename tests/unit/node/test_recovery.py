@@ -2,9 +2,10 @@
 
 import pytest
 
-from raftline.model.errors import NodeExists, NotReady
+from raftline.model.errors import NodeExists, NotReady, TimedOut
 from raftline.model.ids import CATALOG_SHARD
 from raftline.node.replica import Replica
+from raftline.raft.conf_change import Change, ChangeKind, ConfChangeV2
 from raftline.storage.checkpoint import load_checkpoint
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, lead, node, replica, shard_of, stall_segments
@@ -169,3 +170,93 @@ def test_one_more_replica_brings_none_back_that_is_just_taken_away() -> None:
         assert {sim.name_of(number) for number in row.nodes()} == set(free[:2])
         sim.run_until(lambda: len(replica(sim, lead(sim, TOPIC)[0], TOPIC).conf.voters) == 2, "20s")
         assert sim.read_all(TOPIC)
+
+
+def votes(sim: SimCluster, name: str, shard: int, wanted: set[int]) -> bool:
+    """Say whether to a node's replica just these vote."""
+    ours = node(sim, name).shards.get(shard)
+    return ours is not None and set(ours.conf.voters) == wanted and not ours.conf.voters_outgoing
+
+
+def test_the_others_that_live_learn_the_new_configuration() -> None:
+    """Fed by entries they kept one that counts the lost nodes: the next loss was the end of it."""
+    with cluster(nodes=5, seed=202) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        sim.advance("3s")
+        voters = node(sim, "node-1").catalog_machine.shards[CATALOG_SHARD].nodes()
+        first, *lost = [sim.name_of(number) for number in voters]
+        for name in lost:
+            sim.kill(name)
+        sim.advance("3s")
+        sim.command("cluster.recover", via=first, timeout="20s", accept_loss=True)
+        wanted = set(node(sim, first).catalog_machine.shards[CATALOG_SHARD].replicas)
+        assert len(wanted) == 3
+        sim.run_until(lambda: all(votes(sim, n, CATALOG_SHARD, wanted) for n in sim.running), "20s")
+        sim.kill(first)
+        sim.advance("3s")
+        sim.create_topic("more", partitions=1, via=sim.running[0])
+
+
+def test_a_partition_without_any_copy_begins_anew_with_all_its_replicas() -> None:
+    """It began at index 0: its configuration was not taken up, and nobody led it ever."""
+    with cluster(nodes=6, seed=201) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        sim.append(TOPIC, [b"lost"])
+        sim.advance("3s")
+        leader, others = lead(sim, TOPIC)
+        for name in (leader, *others):
+            sim.kill(name)
+        sim.advance("3s")
+        left, shard = sim.running, shard_of(sim, TOPIC)
+        sim.command("cluster.recover", via=left[0], timeout="20s", accept_loss=True)
+        assert sim.append(TOPIC, [b"after"], via=left[0], timeout="10s").base_offset == 0
+        wanted = set(node(sim, left[0]).catalog_machine.shards[shard].replicas)
+        assert len(wanted) == 3
+        sim.run_until(lambda: all(votes(sim, name, shard, wanted) for name in left), "20s")
+        sim.kill(lead(sim, TOPIC)[0])
+        sim.advance("3s")
+        assert [m.value for m in sim.read_all(TOPIC)] == [b"after"]
+
+
+def leader_with_a_tail(sim: SimCluster) -> str:
+    """Return the one node that is left: it led, and has what it could not commit any more."""
+    sim.create_topic(TOPIC, partitions=1)
+    sim.append(TOPIC, [b"0"])
+    sim.advance("1s")
+    name, others = lead(sim, TOPIC)
+    for other in others:
+        sim.kill(other)
+    ours = replica(sim, name, TOPIC)
+    assert ours.change_conf(ConfChangeV2((Change(ChangeKind.REMOVE, ours.id),)))
+    with pytest.raises(TimedOut):
+        sim.append(TOPIC, [b"1"], via=name, timeout="500ms")
+    sim.advance("5s")
+    assert ours.applied_index + 2 == ours.raft.last_index
+    return name
+
+
+def test_what_was_to_change_is_void_where_one_goes_on_alone() -> None:
+    """It was made for the old configuration; applied to the new one it ended the node, always."""
+    with cluster(nodes=3, seed=107) as sim:
+        name = leader_with_a_tail(sim)
+        sim.command("cluster.recover", via=name, timeout="20s", accept_loss=True)
+        assert sim.append(TOPIC, [b"2"], via=name).base_offset == 2
+        sim.kill(name)
+        sim.restart(name)
+        sim.wait_ready([name])
+        assert [m.value for m in sim.read_all(TOPIC, via=name)] == [b"0", b"1", b"2"]
+
+
+def test_who_cannot_write_that_it_goes_on_alone_is_as_before_at_its_next_start() -> None:
+    with cluster(nodes=3, seed=107) as sim:
+        name = leader_with_a_tail(sim)
+        shard = shard_of(sim, TOPIC)
+        sim.host(name).disk.fail_writes(f"shards/{shard}")
+        answer = answer_of(sim, lambda done: node(sim, name).recovery.force(shard, done))
+        assert getattr(answer, "code", "") == "not_ready"
+        assert node(sim, name).shards.get(shard) is None, "it applied what nobody agreed to"
+        sim.kill(name)
+        sim.restart(name)
+        ours = replica(sim, name, TOPIC)
+        assert ours.applied_index < ours.raft.last_index
+        assert len(ours.conf.voters) == 3
