@@ -14,6 +14,8 @@ Rules
         learns the new configuration. By entries, the live ones among the others would keep one
         that counts the lost nodes. Also an empty survivor begins at an index, as a new shard does.
     V2  Changes of the configuration that it had not applied were meant for the old one: void.
+    V3  Nobody goes on alone before every live node has said how far it is: the one that could not
+        just now may have the longest log, and would be told that it is out.
 """
 
 from collections.abc import Callable
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 STEP_MS = 2_000
 WAIT_MS = 300
+NO_REPLICA = NotReady("no replica here")
 
 Done = Callable[[dict[str, object] | RaftlineError], None]
 
@@ -78,7 +81,7 @@ class Recovery:
     def _on_position(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
         shard = msgspec.msgpack.decode(body, type=int)
         position = self.position(shard)
-        reply(NotReady("no replica here") if position is None else _pack(position))
+        reply(NO_REPLICA if position is None else _pack(position))
 
     def position(self, shard: int) -> Position | None:
         """Return how far our replica's log goes."""
@@ -213,6 +216,7 @@ class _Run:
         """Ask all live replicas how far they are; the furthest goes on alone, if it must."""
         node = self._node
         positions: list[Position] = []
+        unheard: list[str] = []
         waiting = len(hosts)
 
         def answered(answer: Answer) -> None:
@@ -220,10 +224,16 @@ class _Run:
             waiting -= 1
             if not isinstance(answer, RaftlineError):
                 positions.append(msgspec.msgpack.decode(answer, type=Position))
+            elif answer.message != NO_REPLICA.message:
+                unheard.append(answer.message)
             if waiting == 0:
                 chosen()
 
         def chosen() -> None:
+            if unheard:  # V3
+                self._failed.append(f"{name}: {unheard[0]}")
+                then()
+                return
             if not positions:
                 self._lost.append(name)
                 then()
@@ -252,7 +262,7 @@ class _Run:
         for host in hosts:
             if host == node.id:
                 own = node.recovery.position(shard)
-                answered(NotReady("no replica here") if own is None else _pack(own))
+                answered(NO_REPLICA if own is None else _pack(own))
             else:
                 node.remote.call(host, VERB_POSITION, [_pack(shard)], STEP_MS, answered)
 

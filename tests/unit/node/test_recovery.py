@@ -1,9 +1,11 @@
 """Recovery after the loss of a majority."""
 
+import msgspec
 import pytest
 
 from raftline.model.errors import NodeExists, NotReady, TimedOut
 from raftline.model.ids import CATALOG_SHARD
+from raftline.node.remote import VERB_POSITION, Reply
 from raftline.node.replica import Replica
 from raftline.raft.conf_change import Change, ChangeKind, ConfChangeV2
 from raftline.storage.checkpoint import load_checkpoint
@@ -260,3 +262,30 @@ def test_who_cannot_write_that_it_goes_on_alone_is_as_before_at_its_next_start()
         ours = replica(sim, name, TOPIC)
         assert ours.applied_index < ours.raft.last_index
         assert len(ours.conf.voters) == 3
+
+
+def test_nobody_goes_on_before_all_that_live_have_said_how_far_they_are() -> None:
+    """A new replica, empty, went on in the place of the one that was slow to answer."""
+    with cluster(nodes=5, seed=110) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        sim.append(TOPIC, [b"0"])
+        sim.advance("1s")
+        name, others = lead(sim, TOPIC)
+        for other in others:
+            sim.kill(other)
+        sim.advance("5s")
+        remote = node(sim, name).remote
+        answers = remote._handlers[VERB_POSITION]
+        via = next(it for it in sim.running if it != name)
+        shard = shard_of(sim, TOPIC)
+
+        def slow(body: memoryview, timeout_ms: int, reply: Reply) -> None:
+            if msgspec.msgpack.decode(body) != shard:
+                answers(body, timeout_ms, reply)
+
+        remote.handle(VERB_POSITION, slow)
+        with pytest.raises(NotReady, match=f"{TOPIC}/0"):
+            sim.command("cluster.recover", via=via, timeout="20s", accept_loss=True)
+        remote.handle(VERB_POSITION, answers)
+        sim.command("cluster.recover", via=via, timeout="20s", accept_loss=True)
+        assert [m.value for m in sim.read_all(TOPIC, via=via)] == [b"0"]
