@@ -215,6 +215,11 @@ class Segments:
         since = self._checkpointed_mono.setdefault(replica.shard, now)
         return now - since >= self._settings.checkpoint_ms
 
+    def is_stuck(self, replica: "Replica") -> bool:
+        """Say whether no checkpoint made now would let the WAL forget more of a shard."""
+        covered = self._checkpointed_index.get(replica.shard)
+        return replica.frozen or covered == replica.applied_index
+
     def started(self, shard: int, index: int) -> None:
         """A replica begins at the checkpoint of ``index``."""
         self._checkpointed_index[shard] = index

@@ -14,6 +14,8 @@ Rules
         holds no file back.
     V6  A leader may rest, and the word of it be lost on the way. A voter that hears nothing stands,
         which wakes the leader; who does not vote says that it is awake.
+    V7  A shard that cannot commit what it has in the WAL, or is being filled, holds no file back
+        either: no checkpoint will free that, so it is written again at the head, in pieces.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,6 +61,7 @@ SPACE_MS = 1_000
 QUIET_ROUNDS = 32  # of housekeeping in which each quiet shard is looked at once
 QUIET_ROWS_MAX = 2_000
 WAL_PRESSURE = 0.5  # of bytes_max: checkpoint the shards that pin the oldest file
+REWRITE_BYTES = 1 << 20  # of the WAL, in one turn
 ALL_BYTES = 1 << 62
 
 
@@ -287,11 +290,14 @@ class Upkeep:
             and self._node.wal.file_count < 4
         ):
             return
-        for shard in self._node.wal.pins()[:4]:
-            replica = self._node.shards.get(shard)
-            if replica is not None and self._node.segments.checkpoint_due(replica, 1 << 62, 0):
-                self._node.segments.checkpoint(replica)
-        if self._node.wal.rewrite_pins(1 << 20, self._entries_of):
+        segments = self._node.segments
+        found = [self._node.shards.get(shard) for shard in self._node.wal.pins()]
+        pinning = [replica for replica in found if replica is not None]
+        for replica in pinning[:4]:
+            if segments.checkpoint_due(replica, 1 << 62, 0):
+                segments.checkpoint(replica)
+        stuck = {replica.shard for replica in pinning if segments.is_stuck(replica)}
+        if self._node.wal.rewrite_pins(REWRITE_BYTES, self._entries_of, stuck):
             self._node.turn.must_write()
         self._free_wal_of_stopped()
 

@@ -13,7 +13,7 @@ One turn
 Letting go
     ``checkpointed`` and later frames free files; ``release_job`` and ``prepare_spare`` do the file
     work in the segment lane. A shard that would pin the oldest file for ever (an idle shard's
-    vote, an uncommitted entry) is written again at the head by ``rewrite_pins``. So is one that is
+    vote, uncommitted entries) is written again at the head by ``rewrite_pins``. So is one that is
     out of service, and that no checkpoint will free: ``read_back_job`` has its entries.
 
 Invariants
@@ -28,10 +28,11 @@ Errors
     A failed write or sync is final: the lane hands it to the node, which ends the process.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from raftline.config.settings import WalSettings
 from raftline.raft.rpc import Entry
+from raftline.raft.rpc import limit_bytes as limit_entries
 from raftline.storage.files import Disk
 from raftline.storage.wal_files import WalFiles
 from raftline.storage.wal_format import (
@@ -293,13 +294,17 @@ class Wal:
         found = [(-pins.bytes_in(oldest), shard) for shard, pins in self._pins.of_file(oldest)]
         return [shard for _, shard in sorted(found)]
 
-    def rewrite_pins(self, limit_bytes: int, entries_of: EntriesOf) -> int:
+    def rewrite_pins(
+        self, limit_bytes: int, entries_of: EntriesOf, stuck: Collection[int] = ()
+    ) -> int:
         """Add again at the head what pins the oldest file; return the bytes added.
 
         Hard states always; the entries of a shard only while all of them together stay within
-        ``limit_bytes`` (shards with more are for a checkpoint: ``pins``). ``entries_of`` is
-        asked for ranges above the checkpoint and may give a part of them, or nothing. Does
-        nothing while an earlier rewrite is under way or the oldest file is being written.
+        ``limit_bytes`` (shards with more are for a checkpoint: ``pins``). Those of shards that are
+        ``stuck``, which no checkpoint will free, go in pieces of about that many bytes, one with
+        each call. ``entries_of`` is asked for ranges above the checkpoint and may give a part of
+        them, or nothing. Does nothing while an earlier rewrite is under way or the oldest file is
+        being written.
         """
         oldest = self._oldest
         if self._is_rewriting or oldest >= self._written:
@@ -313,9 +318,12 @@ class Wal:
             if pins.damage == oldest:
                 self._add(DAMAGED | COPY, shard, 0, 0, self._damages[shard].encode())
             for run in pins.runs:
-                used = self.pending_bytes - before
-                if run.generation == oldest and used + run.bytes <= limit_bytes:
+                room = limit_bytes - (self.pending_bytes - before)
+                is_small = run.bytes <= room
+                if run.generation == oldest and (is_small or (shard in stuck and room > 0)):
                     entries = entries_of(shard, run.start, run.end)
+                    if not is_small:
+                        entries = limit_entries(list(entries), room)
                     if entries:
                         self._add_entries(ENTRY | COPY, shard, entries)
         added = self.pending_bytes - before

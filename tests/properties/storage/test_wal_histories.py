@@ -168,7 +168,8 @@ class World:
             log = self.shards[shard].log
             return [Entry(i, log[i][0], 0, log[i][1]) for i in range(start, end) if i in log]
 
-        self.wal.rewrite_pins(size * 20, entries_of)
+        stuck = range(number, SHARDS) if size % 2 else ()
+        self.wal.rewrite_pins(size * 20, entries_of, stuck)
 
     def crash(self, number: int, size: int) -> None:
         self.disk.crash()

@@ -1,12 +1,14 @@
-"""Upkeep: ticks after a late turn, ticks of all nodes at once, and a disk that fills. V1-V6."""
+"""Upkeep: ticks after a late turn, ticks of all nodes at once, and a disk that fills. V1-V7."""
 
 import pytest
+from msgspec.structs import replace
 
-from raftline.model.errors import DiskFull
+from raftline.model.errors import DiskFull, TimedOut
 from raftline.model.ids import CATALOG_SHARD, ReplicaId, node_of
-from raftline.model.limits import GIB
+from raftline.model.limits import GIB, MIB
 from raftline.node.replica import Replica
 from raftline.testing import SimCluster, cluster
+from raftline.testing.cluster import sim_settings
 from raftline.transport.rpcs import Quiet
 from tests.unit.node.whole import answer_of, lead, node, replica
 
@@ -154,6 +156,37 @@ def test_a_shard_out_of_service_holds_no_file_of_the_wal_back() -> None:
         sim.start("node-1")
         sim.advance("2s")
         assert [m.value for m in sim.read_all("bad")] == [b"%d" % n * 1_000 for n in range(20)]
+
+
+def test_a_shard_that_cannot_commit_holds_no_file_of_the_wal_back() -> None:
+    """V7: without a majority for long, it let all other topics of the node find the WAL full."""
+    small = sim_settings()
+    small = replace(small, wal=replace(small.wal, file_bytes=4 * MIB, bytes_max=20 * MIB))
+    with cluster(nodes=3, seed=37, settings=small) as sim:
+        sim.create_topic("stuck", partitions=1, replication_factor=2)
+        sim.advance("1s")
+        name, (other,) = lead(sim, "stuck")
+        topics = [f"{TOPIC}-{number}" for number in range(9)]
+        for topic in topics:
+            sim.create_topic(topic, partitions=1, replication_factor=1)
+        sim.advance("1s")
+        here = next(topic for topic in topics if lead(sim, topic)[0] == name)
+        sim.kill(other)
+        for _ in range(20):
+            with pytest.raises(TimedOut):
+                sim.append("stuck", [b"x" * 90_000], via=name, timeout="1ms")
+        stuck = replica(sim, name, "stuck")
+        assert stuck.raft.last_index > stuck.raft.commit + 12, "more than is rewritten in one turn"
+        for _ in range(30):
+            for _ in range(10):
+                sim.append(here, [b"y" * 100_000], via=name)
+            sim.advance("1s")
+        sim.power_off(name)
+        for each in (name, other):
+            sim.start(each)
+        sim.wait_ready()
+        sim.run_until(lambda: replica(sim, lead(sim, "stuck")[0], "stuck").applied_index > 12)
+        assert len(sim.read_all("stuck")) == 20
 
 
 def test_quiet_shards_have_their_turn_of_housekeeping() -> None:

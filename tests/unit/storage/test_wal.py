@@ -359,6 +359,30 @@ def test_pins_are_rewritten_at_the_head(disk):
         assert not recovered.shards[shard].damage
 
 
+def test_what_no_checkpoint_will_free_is_rewritten_in_pieces(disk):
+    wal, _ = make(disk)
+    log = entries(1, *[b"%d" % number * 700 for number in range(5)])
+    wal.add_hard_state(1, 1, 1, 0)
+    wal.add_entries(1, log)
+    flush(wal)
+    end = fill(wal, 9, 1, 12)
+    wal.checkpointed(9, end - 1)
+    added = []
+    while wal.pins() == [1]:
+        added.append(
+            wal.rewrite_pins(1000, lambda _, start, stop: log[start - 1 : stop - 1], stuck=[1])
+        )
+        flush(wal)
+    assert len(added) == 5
+    assert all(700 <= size <= 1000 for size in added)
+    job = wal.release_job()
+    assert job is not None
+    job()
+    _, recovered = make(disk, {9: (end - 1, 1)})
+    assert recovered.shards[1].entries == log
+    assert not recovered.shards[1].damage
+
+
 def test_what_nobody_has_in_memory_is_read_back_and_rewritten(disk):
     wal, _ = make(disk)
     wal.add_hard_state(1, 4, 1, 0)
