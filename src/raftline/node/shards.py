@@ -12,7 +12,8 @@ Invariants
     H4  Nothing is deleted without the catalog's word (a tombstone, or a configuration without us).
     H5  A replica's directory is out of the way, durably, before the WAL forgets its vote: else a
         crash in between would bring it back without it. Until the WAL has forgotten it, what was
-        set aside stays: it says that the replica was meant to go.
+        set aside stays: it says that the replica was meant to go. And the next one of its shard
+        begins only then: a crash would show it the vote and the log of the one before.
     H6  A replica that the WAL knows and whose directory or checkpoint is gone took part and was
         not meant to go: H3. One that the WAL does not know never took part: it may begin anew.
     H7  A replica that finds no room when it is made took part in nothing: it is made again until
@@ -483,31 +484,33 @@ class Shards:
             return _set_aside(disk, pool, directory, GONE) if disk.exists(directory) else ""
 
         def done(aside: str | None, error: BaseException | None) -> None:
-            self._leaving.discard(shard)
             if aside is None:
+                self._leaving.discard(shard)
                 self.quarantine(shard, replica, f"it could not be deleted: {error}")
                 return
             self._wal.add_removed(shard)
             self._wal.forget(shard)
             self._turn.must_write()
-            if aside:
-                self._remove_settled(shard, aside)
-            then()
+            self._end_leaving(shard, aside, then)
 
         self._segments.run(job, done)
+
+    def _end_leaving(self, shard: int, aside: str, then: Callable[[], None]) -> None:
+        """Remove what was set aside, and go on, once the WAL has forgotten the replica. H5."""
+        if not self._wal.is_settled(shard):
+            again = lambda: self._end_leaving(shard, aside, then)  # noqa: E731
+            self._clock.call_later(SETTLE_MS, again)
+            return
+        self._leaving.discard(shard)
+        if aside:
+            self._remove([aside])
+        then()
 
     def sweep(self) -> None:
         """Remove what an earlier process set aside to be deleted."""
         names = [name for name in self._disk.listdir(ROOT) if GONE in name]
         if names:
             self._remove([f"{ROOT}/{name}" for name in names])
-
-    def _remove_settled(self, shard: int, aside: str) -> None:
-        """Remove what was set aside once the WAL has forgotten the replica. H5."""
-        if self._wal.is_settled(shard):
-            self._remove([aside])
-        else:
-            self._clock.call_later(SETTLE_MS, lambda: self._remove_settled(shard, aside))
 
     def _remove(self, directories: list[str]) -> None:
         disk = self._disk

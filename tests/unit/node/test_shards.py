@@ -4,6 +4,7 @@ import pytest
 
 from raftline.model.errors import Damaged
 from raftline.testing import SimCluster, cluster
+from raftline.testing.world import SimLane
 from tests.unit.node.whole import answer_of, lead, node, replica, shard_of, stall_segments
 
 TOPIC = "orders"
@@ -102,6 +103,31 @@ def test_catalog_changes_while_a_replica_is_replaced_open_it_once() -> None:
         assert replica(sim, follower, TOPIC).id > old.id
         sim.advance("5s")
         assert sim.verify().identical
+
+
+def test_the_next_replica_begins_when_the_wal_has_forgotten_the_one_before() -> None:
+    """H5: after a power cut its checkpoint and the log of the other one did not fit together."""
+    with cluster(nodes=3, seed=45) as sim:
+        sim.create_topic(TOPIC, partitions=1, replication_factor=2)
+        for number in range(5):
+            sim.append(TOPIC, [b"%d" % number])
+        sim.advance("10s")
+        _, (follower,) = lead(sim, TOPIC)
+        old, ours = replica(sim, follower, TOPIC), node(sim, follower)
+        sim.append(TOPIC, [b"not in a checkpoint"])
+        sim.command("replica.replace", shard=old.shard, node=ours.id, seen=old.id)
+        sim.advance("1s")
+        lane = ours._sync_lane
+        assert isinstance(lane, SimLane)
+        lane.stalled_until_ms = sim.now_ms + 10_000
+        ours.shards.stop_replica(old, "a test")
+        ours.seats.catalog_changed(())
+        sim.advance("300ms")
+        assert ours.shards.known(old.shard) == 0
+        sim.power_off(follower)
+        sim.start(follower)
+        sim.run_until(lambda: node(sim, follower).shards.get(old.shard) is not None)
+        assert replica(sim, follower, TOPIC).id > old.id
 
 
 def lose_directory(sim: SimCluster, name: str) -> int:
