@@ -11,7 +11,8 @@ Rules
         leader, confirmed by a majority, says it is out of the configuration. So does one that the
         catalog wants a newer one of (it was moved away and back): it may go where the rest, live,
         level and wanted, is a majority without it.
-    B3  Where the rest of a shard is no majority, nothing is automatic.
+    B3  Where the rest of a shard is no majority, nothing is automatic, and nothing is deleted that
+        is out of service.
     B4  A node that leaves is gone, and hung up on, only when it votes nowhere any more: not in the
         catalog either.
 """
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from raftline.node.node import Node
 
 LEVEL_ENTRIES = 256  # a learner this near to the end is level
+ENOUGH_REPLICAS = 3  # one may be lost: the rest is a majority
 MEMBER_ASK_MS = 2_000
 ASK_TIMEOUT_MS = 3_000
 
@@ -87,9 +89,7 @@ class Seats:
             elif known == 0 and shard not in self._node.shards.quarantined:
                 self._open(shard, wanted)
             elif 0 < known < wanted and self._node.shards.get(shard) is None:  # B2
-                self._node.shards.destroy(
-                    shard, lambda s=shard, w=wanted: self._open_if_wanted(s, w)
-                )
+                self._let_go(shard, lambda s=shard, w=wanted: self._open_if_wanted(s, w))
             replica = self._node.shards.get(shard)
             if replica is not None and row.topic:
                 self._name(replica, row.topic, row.partition)
@@ -274,7 +274,7 @@ class Seats:
             if answer == b"out" and present == known:
                 name = self._node.shard_name(shard) if replica is None else replica.name
                 self._node.log("info", "replica.removed", shard=name)
-                shards.destroy(shard, lambda: self.catalog_changed(()))
+                self._let_go(shard, lambda: self.catalog_changed(()))
 
         def local(led: Replica, _left: int, answer: Reply) -> None:
             if self._may_go(led, led.id):
@@ -284,6 +284,13 @@ class Seats:
         self._node.router.send(
             shard, VERB_MEMBER, body, ASK_TIMEOUT_MS, answered, local, repeatable=True
         )
+
+    def _let_go(self, shard: int, then: Callable[[], None]) -> None:
+        """Delete a replica that is out; what may be the only whole one stays on the disk. B3."""
+        row = self._node.catalog_machine.shards.get(ShardId(shard))
+        is_few = row is not None and len(row.replicas) < ENOUGH_REPLICAS
+        keep = is_few and shard in self._node.shards.quarantined
+        self._node.shards.destroy(shard, then, keep=keep)
 
     def _on_member(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
         shard, asked = msgspec.msgpack.decode(body, type=tuple[int, int])
@@ -338,7 +345,7 @@ class Seats:
                 continue
             elif replica and row.replica_on(NodeId(self._node.id)) != replica:
                 continue  # it has a new one; the catalog's change opens it
-            elif len(row.replicas) < 3:
+            elif len(row.replicas) < ENOUGH_REPLICAS:
                 continue  # no majority without it: nothing is automatic
             if shard not in self._asking_replace:
                 self._replace(shard, replica)

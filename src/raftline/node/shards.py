@@ -18,6 +18,8 @@ Invariants
         not meant to go: H3. One that the WAL does not know never took part: it may begin anew.
     H7  A replica that finds no room when it is made took part in nothing: it is made again until
         there is. That may take long: until then it does not count as one that is about to be open.
+    H8  Where fewer than three replicas are wanted, the directory of one that is out of service is
+        kept when it has to go: whoever leads by now may have begun empty (recovery.py).
 """
 
 import errno
@@ -57,6 +59,7 @@ FIRST_INDEX = 1
 FIRST_TERM = 1
 SIDE_SEGMENT_BYTES = 16 << 20  # a side log lets go of its oldest part sooner
 OLD, GONE = ".old-", ".gone-"  # directories that are kept, or that wait to be removed
+OUT = ".out-"  # waits to be kept
 MAKE_AGAIN_MS = 1_000  # between two tries to make a replica that finds no room
 SETTLE_MS = 50  # between two looks whether the WAL has forgotten a replica
 
@@ -103,8 +106,8 @@ def lost_shards(disk: Disk, found: dict[int, Found]) -> Callable[[int], str]:
 
     The catalog's replica is noted elsewhere (identity.py, I4).
     """
-    names = (name.partition(GONE) for name in disk.listdir(ROOT))
-    deleted = {int(stem) for stem, gone, _ in names if gone and stem.isdigit()}
+    names = [name.partition(why) for name in disk.listdir(ROOT) for why in (GONE, OUT)]
+    deleted = {int(stem) for stem, why, _ in names if why and stem.isdigit()}
 
     def lost(shard: int) -> str:
         it = found.get(shard)
@@ -470,8 +473,11 @@ class Shards:
         self._turn.hold(opened)
         return opened
 
-    def destroy(self, shard: int, then: Callable[[], None]) -> None:
-        """Delete a replica for good: its directory first, then what the WAL has of it. H4, H5."""
+    def destroy(self, shard: int, then: Callable[[], None], *, keep: bool = False) -> None:
+        """Delete a replica for good: its directory first, then what the WAL has of it. H4, H5.
+
+        ``keep``: the directory stays, for a person to look at, where no start takes it up.
+        """
         replica = self.known(shard)
         self.close(shard)
         self.quarantined.pop(shard, None)
@@ -481,7 +487,8 @@ class Shards:
         disk, pool, directory = self._disk, self._pool, shard_directory(shard)
 
         def job() -> str:
-            return _set_aside(disk, pool, directory, GONE) if disk.exists(directory) else ""
+            why = OUT if keep else GONE
+            return _set_aside(disk, pool, directory, why) if disk.exists(directory) else ""
 
         def done(aside: str | None, error: BaseException | None) -> None:
             if aside is None:
@@ -496,7 +503,7 @@ class Shards:
         self._segments.run(job, done)
 
     def _end_leaving(self, shard: int, aside: str, then: Callable[[], None]) -> None:
-        """Remove what was set aside, and go on, once the WAL has forgotten the replica. H5."""
+        """Be done with what was set aside, and go on, once the WAL has forgotten it. H5."""
         if not self._wal.is_settled(shard):
             again = lambda: self._end_leaving(shard, aside, then)  # noqa: E731
             self._clock.call_later(SETTLE_MS, again)
@@ -507,21 +514,29 @@ class Shards:
         then()
 
     def sweep(self) -> None:
-        """Remove what an earlier process set aside to be deleted."""
-        names = [name for name in self._disk.listdir(ROOT) if GONE in name]
+        """Remove, or keep, what an earlier process set aside for that."""
+        names = [name for name in self._disk.listdir(ROOT) if GONE in name or OUT in name]
         if names:
             self._remove([f"{ROOT}/{name}" for name in names])
 
     def _remove(self, directories: list[str]) -> None:
-        disk = self._disk
+        disk, pool = self._disk, self._pool
 
-        def job() -> None:
+        def job() -> list[str]:
+            kept: list[str] = []
             for directory in directories:
-                disk.remove_tree(directory)
+                stem, out, _ = directory.partition(OUT)
+                if out:
+                    kept.append(_set_aside(disk, pool, directory, OLD, stem))
+                else:
+                    disk.remove_tree(directory)
+            return kept
 
-        def done(_: object, error: BaseException | None) -> None:
+        def done(kept: list[str] | None, error: BaseException | None) -> None:
             if error is not None:
                 self._log("warning", "replica.delete_failed", reason=str(error))
+            for directory in kept or ():
+                self._log("warning", "replica.kept", directory=directory)
 
         self._segments.run(job, done)
 
@@ -551,13 +566,14 @@ def _newer(one: HardState, other: HardState) -> HardState:
     return HardState(one.term, one.vote or other.vote, max(one.commit, other.commit))
 
 
-def _set_aside(disk: Disk, pool: FilePool, directory: str, why: str) -> str:
+def _set_aside(disk: Disk, pool: FilePool, directory: str, why: str, stem: str = "") -> str:
     """Take a directory out of the way, durably; return where it is now."""
     pool.drop_under(directory)
+    stem = stem or directory
     number = 1
-    while disk.exists(f"{directory}{why}{number}"):
+    while disk.exists(f"{stem}{why}{number}"):
         number += 1
-    aside = f"{directory}{why}{number}"
+    aside = f"{stem}{why}{number}"
     disk.rename(directory, aside)
     disk.sync_dir(ROOT)
     return aside

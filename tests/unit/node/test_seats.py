@@ -5,6 +5,7 @@ import pytest
 
 from raftline.model.errors import NotReady, RaftlineError, UnknownTopic
 from raftline.node.replica import Replica
+from raftline.storage.checkpoint import load_checkpoint
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import lead, node, replica, shard_of
 
@@ -183,6 +184,33 @@ def test_a_replica_out_of_service_that_was_moved_away_is_let_go() -> None:
         sim.advance("5s")
         assert sim.verify().identical
         assert not sim.host(home).disk.exists(f"shards/{old.shard}")
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_the_only_replica_stays_on_the_disk_when_its_shard_goes_on_without_it(
+    *, is_cut: bool
+) -> None:
+    """B3: who leads after a recovery began empty, and says of it that it is out."""
+    with cluster(nodes=3, seed=94) as sim:
+        sim.create_topic(TOPIC, partitions=1, replication_factor=1)
+        sim.append(TOPIC, [b"one"])
+        sim.advance("10s")
+        home, _ = lead(sim, TOPIC)
+        shard, disk = shard_of(sim, TOPIC), sim.host(home).disk
+        node(sim, home).shards.stop_replica(replica(sim, home, TOPIC), "damaged, say")
+        move(sim, home, next(name for name in sim.nodes if name != home))
+        sim.advance("3s")
+        sim.command("cluster.recover", via=home, timeout="20s", accept_loss=True)
+        sim.run_until(lambda: any(".out-" in name for name in disk.listdir("shards")), "20s")
+        if is_cut:
+            sim.power_off(home)
+            sim.start(home)
+            sim.wait_ready()
+        sim.advance("1s")
+        assert sorted(disk.listdir("shards")) == ["1", f"{shard}.old-1"]
+        assert load_checkpoint(disk, f"shards/{shard}.old-1").checkpoint is not None
+        assert node(sim, home).shards.quarantined == {}
+        sim.append(TOPIC, [b"two"], via=home)
 
 
 def ask_member(sim: SimCluster, name: str, shard: int, asked: int) -> list[object]:
