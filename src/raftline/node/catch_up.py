@@ -16,8 +16,10 @@ Invariants
         are kept. An offer of a leader that was voted out is not taken.
     X5  A log that was dropped to be filled anew, and that nobody fills, costs the replica its
         place: it can neither apply nor go back.
+    X6  A full disk costs nobody its place: the checkpoint is written when there is room.
 """
 
+import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,7 @@ from raftline.node.giving import CHUNK_BYTES, Fetch, Fetched, FetchState, Snapsh
 from raftline.node.partition import SIDE_START, PartitionHost
 from raftline.node.remote import VERB_FETCH, VERB_FETCH_STATE, VERB_SNAPSHOT_FAILED, Answer
 from raftline.node.replica import Replica, Start
+from raftline.node.segments import RETRY_FLUSH_MS
 from raftline.node.state_host import StateHost
 from raftline.raft.rpc import Entry, HardState, Rpc, Snapshot
 from raftline.storage.checkpoint import Checkpoint, write_checkpoint
@@ -354,14 +357,23 @@ class CatchUp:
         def done(made: Checkpoint | None, error: BaseException | None) -> None:
             if self._stale:
                 return
-            if made is None:
+            if made is not None:
+                if isinstance(host, PartitionHost):
+                    host.checkpointed(made)
+                self._go_on(fresh, made)
+            elif isinstance(error, OSError) and error.errno == errno.ENOSPC:  # X6
+                node.segments.note_full(error)
+                node.clock.call_later(RETRY_FLUSH_MS, lambda: None if self._stale else write())
+            else:
                 node.shards.stop_replica(replica, f"catch-up checkpoint failed: {error}")
-                return
-            if isinstance(host, PartitionHost):
-                host.checkpointed(made)
-            self._go_on(fresh, made)
 
-        node.segments.run(job, done)
+        def write() -> None:
+            if replica.is_leader:
+                self._give_up("this replica leads now")
+            else:
+                node.segments.run(job, done)
+
+        write()
 
     def _go_on(self, fresh: PartitionHost | StateHost, made: Checkpoint) -> None:
         replica = self.replica

@@ -126,7 +126,7 @@ class Segments:
                 if not log.unflushed_bytes:
                     self._unflushed.pop(log, None)
             elif isinstance(error, OSError) and error.errno == errno.ENOSPC:  # S4
-                self._note_full(error)
+                self.note_full(error)
                 self._clock.call_later(RETRY_FLUSH_MS, lambda: self._flush(host, log))
             elif isinstance(error, StaleJob):
                 self._grown(host, log)
@@ -140,7 +140,8 @@ class Segments:
         if not self._unflushed:
             self.disk_full = False
 
-    def _note_full(self, error: OSError) -> None:
+    def note_full(self, error: OSError) -> None:
+        """A write found no room: appends are refused until there is some. S4."""
         if not self.disk_full:
             self._log("error", "disk.full", reason=str(error))
         self.disk_full = True
@@ -265,7 +266,7 @@ class Segments:
             self._wal.checkpointed(shard, index)  # S3
             self.release_wal()
         elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            self._note_full(error)
+            self.note_full(error)
         elif not isinstance(error, StaleJob):
             self._stop_replica(replica, f"checkpoint failed: {error}")
         for call in then:

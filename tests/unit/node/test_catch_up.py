@@ -1,8 +1,9 @@
-"""Catch-up: filling a replica that is far behind. X1-X5."""
+"""Catch-up: filling a replica that is far behind. X1-X6."""
 
 import pytest
 
 from raftline.node import catch_up, giving
+from raftline.node.catch_up import CatchUp
 from raftline.node.replica import Replica
 from raftline.raft.progress import ProgressState
 from raftline.raft.rpc import Rpc, RpcKind
@@ -161,6 +162,33 @@ def test_no_more_is_fetched_than_the_disk_takes(monkeypatch: pytest.MonkeyPatch)
         log = host(sim, follower, TOPIC).log
         assert 32_000 < log.unflushed_bytes < 40_000
         sim.run_until(lambda: level(sim, leader, follower))
+        assert sim.verify().identical
+
+
+def test_a_disk_that_is_full_when_all_is_fetched_costs_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """X6."""
+    with cluster(nodes=3, seed=26) as sim:
+        leader, follower = wiped(sim)
+        disk = sim.host(follower).disk
+        capacity = disk.capacity_bytes
+        ours = node(sim, follower)
+        install = CatchUp._install
+
+        def full(self: CatchUp, state: bytes) -> None:
+            if self.replica.shard == shard_of(sim, TOPIC):
+                disk.capacity_bytes = disk.used_bytes
+            install(self, state)
+
+        monkeypatch.setattr(CatchUp, "_install", full)
+        sim.run_until(lambda: ours.segments.disk_full, "30s")
+        sim.advance("3s")
+        assert is_filling(sim, follower)
+        number = replica(sim, follower, TOPIC).id
+        disk.capacity_bytes = capacity
+        sim.run_until(lambda: level(sim, leader, follower), "10s")
+        assert replica(sim, follower, TOPIC).id == number
         assert sim.verify().identical
 
 
