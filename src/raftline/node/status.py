@@ -15,6 +15,8 @@ from raftline.model.calls import (
 from raftline.model.ids import CATALOG_SHARD, ReplicaId, node_of
 from raftline.model.settings import effective
 from raftline.node.partition import PartitionHost
+from raftline.node.seats import ENOUGH_REPLICAS
+from raftline.raft.rpc import ConfState
 
 if TYPE_CHECKING:
     from raftline.node.node import Node
@@ -147,7 +149,7 @@ class StatusPages:
         if replica is not None:
             term = replica.raft.term
             learners = tuple(node_of(ReplicaId(r)) for r in replica.conf.learners)
-            if set(replica.conf.voters) != set(row.replicas):
+            if _is_moving(replica.conf, row):
                 state = "moving"
         if isinstance(host, PartitionHost):
             log_start, commit_end = host.log.log_start, host.log.log_end
@@ -166,3 +168,16 @@ class StatusPages:
             archived=archived,
             state=state,
         )
+
+
+def _is_moving(conf: ConfState, row: Shard) -> bool:
+    """Say whether a shard is on its way to the replicas that the catalog wants.
+
+    Where fewer than three are wanted, one that was moved away and straight back stays in the place
+    of the newer one, which nobody could do without it (seats.py, B2): it has arrived.
+    """
+    if set(conf.voters) == set(row.replicas):
+        return False
+    nodes = {node_of(ReplicaId(voter)) for voter in conf.voters}
+    is_there = nodes == set(row.nodes()) and not conf.voters_outgoing
+    return not (is_there and len(row.replicas) < ENOUGH_REPLICAS)

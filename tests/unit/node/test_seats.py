@@ -95,6 +95,7 @@ def test_an_only_replica_that_is_moved_away_and_back_keeps_its_messages() -> Non
         move(sim, home, away)
         move(sim, away, home)
         sim.advance("20s")
+        assert [row.state for row in sim.partitions(TOPIC, home)] == ["ok"], "where it should be"
         sim.append(TOPIC, [b"two"])
         move(sim, home, third)
         sim.run_until(lambda: lead(sim, TOPIC)[0] == third, "30s")
