@@ -16,9 +16,11 @@ Rules
     V2  Changes of the configuration that it had not applied were meant for the old one: void.
     V3  Nobody goes on alone before every live node has said how far it is: the one that could not
         just now may have the longest log, and would be told that it is out.
+    V4  A voter on a live node may be gone all the same: out of service, and a newer one is wanted.
+        Its node is asked, and has none, or an empty one. A voter that is wanted counts as there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -49,7 +51,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     last: int
     commit: int
     node: int
-    has_majority: bool = False  # of its voters, live
+    has_majority: bool = False  # of its voters, live and wanted
     leads: bool = False  # or did, and has not noticed that it cannot
 
     @property
@@ -95,18 +97,32 @@ class Recovery:
             last,
             replica.raft.commit,
             self._node.id,
-            self.has_majority(replica),
+            self.has_majority(replica, self.unwanted(replica)),
             replica.is_leader,
         )
 
-    def has_majority(self, replica: Replica) -> bool:
-        """Say whether live nodes can elect a leader, as far as our replica knows its voters."""
+    def has_majority(self, replica: Replica, gone: Collection[int] = ()) -> bool:
+        """Say whether live nodes can elect a leader, as far as our replica knows its voters.
+
+        Those that are ``gone`` are nowhere, although their nodes live.
+        """
         conf, is_live = replica.conf, self._node.peers.is_live
         for voters in (conf.voters, conf.voters_outgoing or conf.voters):
-            live = [v for v in voters if v == replica.id or is_live(node_of(ReplicaId(v)))]
+            live = [
+                v
+                for v in voters
+                if v == replica.id or (v not in gone and is_live(node_of(ReplicaId(v))))
+            ]
             if len(live) * 2 <= len(voters):
                 return False
         return True
+
+    def unwanted(self, replica: Replica) -> list[int]:
+        """Return the other voters that the catalog wants no more: they may be gone. V4."""
+        row = self._node.catalog_machine.shards.get(replica.shard)
+        wanted = () if row is None else (*row.replicas, *row.observers)
+        voters = {*replica.conf.voters, *replica.conf.voters_outgoing} if wanted else ()
+        return sorted(v for v in voters if v != replica.id and v not in wanted)
 
     def _on_force(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
         self.force(msgspec.msgpack.decode(body, type=int), reply)
@@ -121,8 +137,45 @@ class Recovery:
         if node.peers.is_live(replica.leader_node):
             reply(InvalidArgument(f"{replica.name} has a leader", "nothing to recover"))
             return
-        if self.has_majority(replica):
+        unwanted = self.unwanted(replica)
+        if self.has_majority(replica) and not self.has_majority(replica, unwanted):
+            self._ask_unwanted(replica, unwanted, reply)
+        else:
+            self._force_without(replica, (), reply)
+
+    def _ask_unwanted(self, replica: Replica, unwanted: list[int], reply: Reply) -> None:
+        """Ask the nodes of voters that the catalog wants no more whether they still have them."""
+        gone: list[int] = []
+        waiting = len(unwanted)
+
+        def answered(voter: int, answer: Answer) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if isinstance(answer, RaftlineError):
+                is_gone = answer.message == NO_REPLICA.message
+            else:  # one that has nothing is a newer one, not yet filled
+                is_gone = not msgspec.msgpack.decode(answer, type=Position).last
+            if is_gone:
+                gone.append(voter)
+            if not waiting:
+                self._force_without(replica, gone, reply)
+
+        for voter in unwanted:
+            self._node.remote.call(
+                node_of(ReplicaId(voter)),
+                VERB_POSITION,
+                [_pack(int(replica.shard))],
+                STEP_MS // 2,
+                lambda answer, voter=voter: answered(voter, answer),
+            )
+
+    def _force_without(self, replica: Replica, gone: Collection[int], reply: Reply) -> None:
+        node = self._node
+        if self.has_majority(replica, gone):
             reply(InvalidArgument(f"{replica.name} has a majority", "it elects a leader by itself"))
+            return
+        if replica.is_closed or replica.frozen or node.peers.is_live(replica.leader_node):
+            reply(NotReady(f"{replica.name} is not as it was a moment ago"))
             return
         node.log("warning", "shard.forced", shard=replica.name, replica=replica.id)
         replica.frozen = True  # no other checkpoint, with the old configuration, may follow ours
@@ -292,13 +345,13 @@ class _Run:
 
     def _partitions(self) -> None:
         """Force every partition that has no majority, one after another."""
-        node = self._node
+        node, recovery = self._node, self._node.recovery
         seen = self._seen()
         for row in node.catalog_machine.shards.values():
             if row.id == CATALOG_SHARD or row.place in seen:
                 continue
             ours = node.shards.get(row.id)
-            if ours is not None and node.recovery.has_majority(ours):
+            if ours is not None and recovery.has_majority(ours, recovery.unwanted(ours)):
                 continue
             if self._late():
                 self._done(NotReady(f"time was up before {row.place}; ask again"))

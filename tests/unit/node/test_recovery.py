@@ -289,3 +289,42 @@ def test_nobody_goes_on_before_all_that_live_have_said_how_far_they_are() -> Non
         remote.handle(VERB_POSITION, answers)
         sim.command("cluster.recover", via=via, timeout="20s", accept_loss=True)
         assert [m.value for m in sim.read_all(TOPIC, via=via)] == [b"0"]
+
+
+def test_a_voter_out_of_service_is_no_majority_though_its_node_lives() -> None:
+    """V4: one node lost and one replica damaged; nobody led, and recover found all of it sound."""
+    with cluster(nodes=5, seed=111) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        sim.append(TOPIC, [b"0"])
+        sim.advance("3s")
+        name, (damaged, lost) = lead(sim, TOPIC)
+        sim.kill(lost)
+        node(sim, damaged).shards.stop_replica(replica(sim, damaged, TOPIC), "damaged, say")
+        sim.advance("10s")
+        assert sim.status(name).leaderless == (f"{TOPIC}/0",)
+        via = next(it for it in sim.running if it not in (name, damaged))
+        sim.command("cluster.recover", via=via, timeout="20s", accept_loss=True)
+        assert sim.append(TOPIC, [b"1"], via=via).base_offset == 1
+        wanted = set(node(sim, name).catalog_machine.shards[shard_of(sim, TOPIC)].replicas)
+        sim.run_until(lambda: votes(sim, name, shard_of(sim, TOPIC), wanted), "20s")
+
+
+def test_a_voter_that_is_moved_away_counts_while_it_is_there() -> None:
+    """V4: else one would go on alone beside a majority of the old configuration."""
+    with cluster(nodes=4, seed=112) as sim:
+        sim.create_topic(TOPIC, partitions=1, replication_factor=2)
+        sim.append(TOPIC, [b"0"])
+        sim.advance("1s")
+        leader, (follower,) = lead(sim, TOPIC)
+        away = next(it for it in sim.nodes if it not in (leader, follower, "node-1"))
+        sim.kill(away)
+        sim.advance("3s")
+        move = {"from_node": follower, "to_node": away}
+        sim.command("cluster.move", topic=TOPIC, partition=0, **move)
+        sim.advance("1s")
+        ours = replica(sim, leader, TOPIC)
+        assert node(sim, leader).recovery.unwanted(ours)
+        answer = answer_of(sim, lambda done: node(sim, leader).recovery.force(ours.shard, done))
+        assert getattr(answer, "code", "") == "invalid_argument"
+        assert replica(sim, leader, TOPIC) is ours
+        assert len(ours.conf.voters) == 2
