@@ -140,7 +140,13 @@ class StatusPages:
     def _partition(self, row: Shard, leader: int) -> PartitionRow:
         node = self._node
         replica = node.shards.get(row.id)
-        state = "ok" if leader else "no leader"
+        # Who led it when it went quiet leads by its own account still.
+        is_cut = (
+            replica is not None
+            and bool(replica.conf.voters)
+            and not node.recovery.has_majority(replica)
+        )
+        state = "no leader" if is_cut or not leader else "ok"
         if row.id in node.shards.quarantined:
             state = f"quarantined: {node.shards.quarantined[row.id][1]}"
         host = replica.host if replica is not None else None
@@ -149,7 +155,7 @@ class StatusPages:
         if replica is not None:
             term = replica.raft.term
             learners = tuple(node_of(ReplicaId(r)) for r in replica.conf.learners)
-            if _is_moving(replica.conf, row):
+            if state == "ok" and _is_moving(replica.conf, row):
                 state = "moving"
         if isinstance(host, PartitionHost):
             log_start, commit_end = host.log.log_start, host.log.log_end

@@ -19,4 +19,5 @@ def test_without_a_majority_nobody_leads() -> None:
         sim.advance("20s")
         for name in sim.running:
             assert sim.status(name).leaderless == ("orders/0",)
+            assert [row.state for row in sim.partitions("orders", name)] == ["no leader"]
         assert sim.status(sim.name_of(voters[0])).catalog_leader == 0
