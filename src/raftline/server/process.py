@@ -37,6 +37,7 @@ from raftline.node.lanes import ThreadLane
 from raftline.server.grpc_start import GrpcStart
 from raftline.server.kafka_start import KafkaStart
 from raftline.server.memory import keep_big_blocks
+from raftline.server.open_files import take_open_files
 from raftline.storage.os_disk import DirectoryInUse, OsDisk
 from raftline.telemetry.log import Log
 from raftline.transport.addresses import bind, hold
@@ -83,6 +84,7 @@ def run(settings: Settings, build: Build | None = None) -> int:
     try:
         _check(settings)
         keep_big_blocks()
+        take_open_files()
         listeners["peer"] = _listen("peer", settings.listen.peer, bind)
         for name in ("http", "kafka", "grpc"):
             listeners[name] = _listen(name, getattr(settings.listen, name), hold)

@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -238,3 +239,15 @@ def test_lean_start() -> None:
 )
 def test_big_blocks_are_kept() -> None:
     assert keep_big_blocks()
+
+
+def test_a_node_takes_as_many_open_files_as_it_may(runs: Runs) -> None:
+    """1,000 partitions written in a minute found none left, and went out of service."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
+    try:
+        child = runs.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert child.wait_serving() == 200
+    assert resource.prlimit(child.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
