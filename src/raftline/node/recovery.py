@@ -16,8 +16,9 @@ Rules
     V2  Changes of the configuration that it had not applied were meant for the old one: void.
     V3  Nobody goes on alone before every live node has said how far it is: the one that could not
         just now may have the longest log, and would be told that it is out.
-    V4  A voter on a live node may be gone all the same: out of service, and a newer one is wanted.
-        Its node is asked, and has none, or an empty one. A voter that is wanted counts as there.
+    V4  A voter on a live node may be gone all the same. Its node is asked: it is, if its replica is
+        out of service, or is another one, or if there is none and the catalog wants none of that
+        number there. A voter that is wanted and not open yet counts.
 """
 
 from collections.abc import Callable, Collection
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 STEP_MS = 2_000
 WAIT_MS = 300
 NO_REPLICA = NotReady("no replica here")
+OUT_OF_SERVICE = NotReady("its replica here is out of service")
 
 Done = Callable[[dict[str, object] | RaftlineError], None]
 
@@ -53,6 +55,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     node: int
     has_majority: bool = False  # of its voters, live and wanted
     leads: bool = False  # or did, and has not noticed that it cannot
+    replica: int = 0  # its number; 0: an older node, which does not say
 
     @property
     def rank(self) -> tuple[int, int, int, bool, int]:
@@ -81,9 +84,14 @@ class Recovery:
         _Run(self._node, timeout_ms, done).start()
 
     def _on_position(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
-        shard = msgspec.msgpack.decode(body, type=int)
+        reply(self.told(msgspec.msgpack.decode(body, type=int)))
+
+    def told(self, shard: int) -> Answer:
+        """Return what this node says of its replica."""
         position = self.position(shard)
-        reply(NO_REPLICA if position is None else _pack(position))
+        if position is not None:
+            return _pack(position)
+        return OUT_OF_SERVICE if shard in self._node.shards.quarantined else NO_REPLICA
 
     def position(self, shard: int) -> Position | None:
         """Return how far our replica's log goes."""
@@ -99,6 +107,7 @@ class Recovery:
             self._node.id,
             self.has_majority(replica, self.unwanted(replica)),
             replica.is_leader,
+            replica.id,
         )
 
     def has_majority(self, replica: Replica, gone: Collection[int] = ()) -> bool:
@@ -137,30 +146,27 @@ class Recovery:
         if node.peers.is_live(replica.leader_node):
             reply(InvalidArgument(f"{replica.name} has a leader", "nothing to recover"))
             return
-        unwanted = self.unwanted(replica)
-        if self.has_majority(replica) and not self.has_majority(replica, unwanted):
-            self._ask_unwanted(replica, unwanted, reply)
+        if self.has_majority(replica):
+            self._ask_voters(replica, reply)
         else:
             self._force_without(replica, (), reply)
 
-    def _ask_unwanted(self, replica: Replica, unwanted: list[int], reply: Reply) -> None:
-        """Ask the nodes of voters that the catalog wants no more whether they still have them."""
+    def _ask_voters(self, replica: Replica, reply: Reply) -> None:
+        """Ask the live nodes of the other voters whether they still have them. V4."""
+        others = {*replica.conf.voters, *replica.conf.voters_outgoing} - {replica.id}
+        voters = [v for v in sorted(others) if self._node.peers.is_live(node_of(ReplicaId(v)))]
         gone: list[int] = []
-        waiting = len(unwanted)
+        waiting = len(voters)
 
         def answered(voter: int, answer: Answer) -> None:
             nonlocal waiting
             waiting -= 1
-            if isinstance(answer, RaftlineError):
-                is_gone = answer.message == NO_REPLICA.message
-            else:  # one that has nothing is a newer one, not yet filled
-                is_gone = not msgspec.msgpack.decode(answer, type=Position).last
-            if is_gone:
+            if self._is_gone(replica, voter, answer):
                 gone.append(voter)
             if not waiting:
                 self._force_without(replica, gone, reply)
 
-        for voter in unwanted:
+        for voter in voters:
             self._node.remote.call(
                 node_of(ReplicaId(voter)),
                 VERB_POSITION,
@@ -168,6 +174,15 @@ class Recovery:
                 STEP_MS // 2,
                 lambda answer, voter=voter: answered(voter, answer),
             )
+        if not voters:
+            self._force_without(replica, (), reply)
+
+    def _is_gone(self, replica: Replica, voter: int, answer: Answer) -> bool:
+        if isinstance(answer, RaftlineError):
+            is_none = answer.message == NO_REPLICA.message and voter in self.unwanted(replica)
+            return is_none or answer.message == OUT_OF_SERVICE.message
+        there = msgspec.msgpack.decode(answer, type=Position)
+        return there.replica != voter if there.replica else not there.last
 
     def _force_without(self, replica: Replica, gone: Collection[int], reply: Reply) -> None:
         node = self._node
@@ -270,13 +285,16 @@ class _Run:
         node = self._node
         positions: list[Position] = []
         unheard: list[str] = []
+        is_hurt = False
         waiting = len(hosts)
 
         def answered(answer: Answer) -> None:
-            nonlocal waiting
+            nonlocal waiting, is_hurt
             waiting -= 1
             if not isinstance(answer, RaftlineError):
                 positions.append(msgspec.msgpack.decode(answer, type=Position))
+            elif answer.message == OUT_OF_SERVICE.message:
+                is_hurt = True
             elif answer.message != NO_REPLICA.message:
                 unheard.append(answer.message)
             if waiting == 0:
@@ -292,7 +310,7 @@ class _Run:
                 then()
                 return
             best = max(positions, key=lambda position: position.rank)
-            if best.has_majority:
+            if best.has_majority and not is_hurt:  # V4
                 self._sound.add(name)
                 then()
                 return
@@ -314,8 +332,7 @@ class _Run:
 
         for host in hosts:
             if host == node.id:
-                own = node.recovery.position(shard)
-                answered(NO_REPLICA if own is None else _pack(own))
+                answered(node.recovery.told(shard))
             else:
                 node.remote.call(host, VERB_POSITION, [_pack(shard)], STEP_MS, answered)
 
@@ -351,7 +368,7 @@ class _Run:
             if row.id == CATALOG_SHARD or row.place in seen:
                 continue
             ours = node.shards.get(row.id)
-            if ours is not None and recovery.has_majority(ours, recovery.unwanted(ours)):
+            if ours is not None and ours.raft.leader and recovery.has_majority(ours):
                 continue
             if self._late():
                 self._done(NotReady(f"time was up before {row.place}; ask again"))

@@ -309,6 +309,46 @@ def test_a_voter_out_of_service_is_no_majority_though_its_node_lives() -> None:
         sim.run_until(lambda: votes(sim, name, shard_of(sim, TOPIC), wanted), "20s")
 
 
+def test_a_newer_replica_that_is_filled_already_is_not_the_voter_before_it() -> None:
+    """V4: it does not vote yet."""
+    with cluster(nodes=5, seed=111) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        sim.append(TOPIC, [b"0"])
+        sim.advance("3s")
+        leader, others = lead(sim, TOPIC)
+        damaged, lost, name = sorted([leader, *others])  # of equals the last goes on
+        sim.command("cluster.transfer", topic=TOPIC, partition=0, to_node=name)
+        sim.run_until(lambda: lead(sim, TOPIC)[0] == name)
+        old = replica(sim, damaged, TOPIC)
+        node(sim, damaged).shards.stop_replica(old, "damaged, say")
+        sim.run_until(lambda: bool(replica(sim, name, TOPIC).conf.learners), "20s")
+        sim.kill(lost)
+        sim.run_until(lambda: replica(sim, damaged, TOPIC).applied_index > 0, "20s")
+        assert old.id in replica(sim, name, TOPIC).conf.voters
+        sim.advance("10s")
+        sim.command("cluster.recover", via=name, timeout="20s", accept_loss=True)
+        assert sim.append(TOPIC, [b"1"], via=name).base_offset == 1
+
+
+def test_one_of_two_replicas_goes_on_when_the_other_is_out_of_service() -> None:
+    """V4: both nodes live."""
+    with cluster(nodes=3, seed=113) as sim:
+        sim.create_topic(TOPIC, partitions=1, replication_factor=2)
+        sim.append(TOPIC, [b"0"])
+        sim.advance("1s")
+        name, (damaged,) = lead(sim, TOPIC)
+        node(sim, damaged).shards.stop_replica(replica(sim, damaged, TOPIC), "damaged, say")
+        replica(sim, name, TOPIC).wake()
+        sim.advance("10s")
+        sim.command("cluster.recover", via=damaged, timeout="20s", accept_loss=True)
+        assert sim.append(TOPIC, [b"1"], via=name).base_offset == 1
+        third = next(it for it in sim.nodes if it not in (name, damaged))
+        move = {"from_node": damaged, "to_node": third}
+        sim.command("cluster.move", topic=TOPIC, partition=0, **move)
+        wanted = set(node(sim, name).catalog_machine.shards[shard_of(sim, TOPIC)].replicas)
+        sim.run_until(lambda: votes(sim, name, shard_of(sim, TOPIC), wanted), "20s")
+
+
 def test_a_voter_that_is_moved_away_counts_while_it_is_there() -> None:
     """V4: else one would go on alone beside a majority of the old configuration."""
     with cluster(nodes=4, seed=112) as sim:
