@@ -19,6 +19,8 @@ Rules
     V4  A voter on a live node may be gone all the same. Its node is asked: it is, if its replica is
         out of service, or is another one, or if there is none and the catalog wants none of that
         number there. A voter that is wanted and not open yet counts.
+    V5  Not by way of a node that leaves or left: nobody talks to it any more, so to itself it is
+        the only one that lives, and its catalog would go on beside the others'.
 """
 
 from collections.abc import Callable, Collection
@@ -26,8 +28,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from raftline.machines.catalog.state import MEMBER
 from raftline.model.errors import InvalidArgument, NotLeader, NotReady, RaftlineError
-from raftline.model.ids import CATALOG_SHARD, ReplicaId, node_of
+from raftline.model.ids import CATALOG_SHARD, NodeId, ReplicaId, node_of
 from raftline.node.remote import VERB_FORCE, VERB_POSITION, Answer, Reply
 from raftline.node.replica import Replica, Start
 from raftline.raft.rpc import ConfState, EntryKind, HardState
@@ -80,6 +83,12 @@ class Recovery:
             raise InvalidArgument(
                 "recovering without a majority loses what only the lost nodes had",
                 "start the missing nodes; if they are gone for good, add --accept-loss",
+            )
+        row = self._node.catalog_machine.nodes.get(NodeId(self._node.id))
+        if row is not None and row.state != MEMBER:  # V5
+            raise InvalidArgument(
+                f"node {row.name} was told to leave the cluster",
+                "recover by way of a node that stays",
             )
         _Run(self._node, timeout_ms, done).start()
 

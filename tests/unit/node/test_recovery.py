@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from raftline.model.errors import NodeExists, NotReady, TimedOut
+from raftline.model.errors import InvalidArgument, NodeExists, NotReady, TimedOut
 from raftline.model.ids import CATALOG_SHARD
 from raftline.node.remote import VERB_POSITION, Reply
 from raftline.node.replica import Replica
@@ -368,3 +368,18 @@ def test_a_voter_that_is_moved_away_counts_while_it_is_there() -> None:
         assert getattr(answer, "code", "") == "invalid_argument"
         assert replica(sim, leader, TOPIC) is ours
         assert len(ours.conf.voters) == 2
+
+
+def test_a_node_that_left_recovers_nothing() -> None:
+    """V5: it forced its copy of the catalog, and was a second cluster beside the healthy one."""
+    with cluster(nodes=4, seed=114) as sim:
+        sim.command("cluster.remove", node="node-4", timeout="20s")
+        sim.run_until(
+            lambda: node(sim, "node-1").catalog_machine.node_named("node-4") is None, "20s"
+        )
+        sim.advance("5s")
+        with pytest.raises(InvalidArgument, match="leave"):
+            sim.command("cluster.recover", via="node-4", timeout="20s", accept_loss=True)
+        copy = node(sim, "node-4").shards.get(CATALOG_SHARD)
+        assert copy is not None
+        assert not copy.is_leader
