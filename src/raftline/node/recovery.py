@@ -30,7 +30,7 @@ import msgspec
 
 from raftline.machines.catalog.state import MEMBER
 from raftline.model.errors import InvalidArgument, NotLeader, NotReady, RaftlineError
-from raftline.model.ids import CATALOG_SHARD, NodeId, ReplicaId, node_of
+from raftline.model.ids import CATALOG_SHARD, NodeId, ReplicaId, ShardId, node_of
 from raftline.node.remote import VERB_FORCE, VERB_POSITION, Answer, Reply
 from raftline.node.replica import Replica, Start
 from raftline.raft.rpc import ConfState, EntryKind, HardState
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 STEP_MS = 2_000
 WAIT_MS = 300
+OPEN_TRIES = 10  # for the replicas that the catalog gave to others just before
 NO_REPLICA = NotReady("no replica here")
 OUT_OF_SERVICE = NotReady("its replica here is out of service")
 
@@ -289,7 +290,14 @@ class _Run:
         else:
             node.clock.call_later(WAIT_MS, self._wait_catalog)
 
-    def _force(self, shard: int, name: str, hosts: list[int], then: Callable[[], None]) -> None:
+    def _force(
+        self,
+        shard: int,
+        name: str,
+        hosts: list[int],
+        then: Callable[[], None],
+        tries: int = OPEN_TRIES,
+    ) -> None:
         """Ask all live replicas how far they are; the furthest goes on alone, if it must."""
         node = self._node
         positions: list[Position] = []
@@ -313,6 +321,10 @@ class _Run:
             if unheard:  # V3
                 self._failed.append(f"{name}: {unheard[0]}")
                 then()
+                return
+            if not positions and not is_hurt and tries and self._is_wanted_at(shard, hosts):
+                again = lambda: self._force(shard, name, hosts, then, tries - 1)  # noqa: E731
+                node.clock.call_later(WAIT_MS, again)
                 return
             if not positions:
                 self._lost.append(name)
@@ -344,6 +356,11 @@ class _Run:
                 answered(node.recovery.told(shard))
             else:
                 node.remote.call(host, VERB_POSITION, [_pack(shard)], STEP_MS, answered)
+
+    def _is_wanted_at(self, shard: int, hosts: list[int]) -> bool:
+        """Say whether one of these nodes is about to open a replica."""
+        row = self._node.catalog_machine.shards.get(ShardId(shard))
+        return row is not None and any(node_of(replica) in hosts for replica in row.replicas)
 
     def _drop_lost(self) -> None:
         """Let the catalog forget the silent nodes, one after another."""

@@ -220,6 +220,23 @@ def test_a_partition_without_any_copy_begins_anew_with_all_its_replicas() -> Non
         assert [m.value for m in sim.read_all(TOPIC)] == [b"after"]
 
 
+def test_a_partition_without_any_copy_is_not_lost_while_its_new_replica_is_made() -> None:
+    """It was told as lost, and left without a leader until somebody recovered once more."""
+    with cluster(nodes=4, seed=115) as sim:
+        sim.create_topic(TOPIC, partitions=1, replication_factor=1)
+        sim.append(TOPIC, [b"lost"])
+        sim.advance("3s")
+        home, _ = lead(sim, TOPIC)
+        sim.kill(home)
+        sim.advance("5s")
+        for name in sim.running:
+            stall_segments(sim, name, 1_000)
+        via = sim.running[0]
+        told = sim.command("cluster.recover", via=via, timeout="20s", accept_loss=True)
+        assert told["lost"] == []
+        assert sim.append(TOPIC, [b"after"], via=via, timeout="10s").base_offset == 0
+
+
 def leader_with_a_tail(sim: SimCluster) -> str:
     """Return the one node that is left: it led, and has what it could not commit any more."""
     sim.create_topic(TOPIC, partitions=1)
