@@ -298,7 +298,7 @@ class Admin:
             case "cluster.remove":
                 return self._remove_node(host, arguments, at_ms)
             case "cluster.drained":
-                return DropNode(self._node_number(host, arguments, "node"), at_ms)
+                return self._drop_drained(host, arguments, at_ms)
             case "cluster.replace":
                 old = self._node_number(host, arguments, "node")
                 return ReplaceNode(old, self._node_number(host, arguments, "by"), at_ms)
@@ -352,6 +352,16 @@ class Admin:
         if force and row.state == LEAVING and not is_live:
             return DropNode(number, at_ms)
         return LeaveNode(number, force, at_ms)
+
+    def _drop_drained(self, host: CatalogHost, arguments: Arguments, at_ms: int) -> DropNode:
+        """Forget a node that says it is drained; that may be of before it had to vote again."""
+        number, replica = self._node_number(host, arguments, "node"), host.replica
+        assert replica is not None
+        voters = (*replica.conf.voters, *replica.conf.voters_outgoing)
+        is_live = number == self._node.id or self._node.peers.is_live(number)
+        if is_live and any(node_of(ReplicaId(voter)) == number for voter in voters):
+            raise NotReady(f"node {number} still votes in the catalog")
+        return DropNode(number, at_ms)
 
     def _one_more(self, host: CatalogHost, arguments: Arguments, at_ms: int) -> ForceReplicas:
         """Give a partition one replica more: those it has, and a new one.

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from raftline.model.errors import NotReady, RaftlineError, UnknownTopic
+from raftline.model.ids import CATALOG_SHARD, ReplicaId, node_of
 from raftline.node.replica import Replica
 from raftline.storage.checkpoint import load_checkpoint
 from raftline.testing import SimCluster, cluster
@@ -279,6 +280,22 @@ def test_a_node_that_leaves_votes_on_while_the_catalog_cannot_do_without_it() ->
         sim.run_until(lambda: removed(sim, leaving), "30s")
         sim.kill("node-3")
         sim.create_topic("last", partitions=1, replication_factor=2, via="node-1")
+
+
+def test_a_node_that_votes_in_the_catalog_is_not_dropped_by_its_own_word() -> None:
+    """B4: it may be of before a recovery chose its copy. Everybody hung up on the only voter."""
+    with cluster(nodes=4, seed=95) as sim:
+        led = {name: node(sim, name).led(CATALOG_SHARD) for name in sim.nodes}
+        name, catalog = next((n, found) for n, found in led.items() if isinstance(found, Replica))
+        voters = [sim.name_of(node_of(ReplicaId(v))) for v in catalog.conf.voters]
+        leaving = next(voter for voter in voters if voter != name)
+        sim.command("cluster.remove", via=name, node=leaving)
+        assert len(catalog.conf.voters) == 3
+        heard: list[object] = []
+        arguments: dict[str, object] = {"node": leaving}
+        node(sim, name).admin._lead(catalog, "cluster.drained", arguments, 1_000, heard.append)
+        assert [type(answer) for answer in heard] == [NotReady]
+        sim.run_until(lambda: node(sim, name).catalog_machine.node_named(leaving) is None, "30s")
 
 
 def test_a_node_that_comes_back_under_another_number_keeps_its_links() -> None:
