@@ -65,7 +65,7 @@ class CatalogTraffic:
             name = f"chaos-name-{calls // CALLS_MAX}"
             calls += 1
             what = rng.choice(("create", "delete"))
-            node = rng.choice(self._rig.names[:3])
+            node = rng.choice(self._rig.founders)
             began_ms = mono_ms()
             told, known = self._call(node, what, name)
             ended_ms = mono_ms() if known else FOREVER_MS

@@ -39,7 +39,7 @@ def transfer(scene: Scene) -> None:
 
 def change_members(scene: Scene) -> None:
     """Let one more node join, take a replica over and lead it, and leave again."""
-    rig, spare = scene.rig, f"node-{len(scene.rig.names[:3]) + 1}"
+    rig, spare = scene.rig, f"node-{len(scene.rig.founders) + 1}"
     if spare in rig.names:
         rig.restart(spare)
     else:
@@ -67,7 +67,7 @@ def _what_moves(scene: Scene) -> str:
     rows = [
         f"{topic['name']}/{row['partition']} is {row['state']} (leader {row['leader']}, "
         f"replicas {row['replicas']}, learners {row['learners']})"
-        for topic in scene.rig.status(*scene.rig.names[:3])["topics"]
+        for topic in scene.rig.status(*scene.rig.founders)["topics"]
         for row in topic["partitions"]
         if row["state"] != "ok"
     ]
@@ -76,7 +76,7 @@ def _what_moves(scene: Scene) -> str:
 
 def _remove_member(scene: Scene, name: str) -> None:
     rig = scene.rig
-    stay = rig.names[:3]
+    stay = rig.founders
 
     def is_gone() -> bool:
         rows = rig.status(*stay)["nodes"]

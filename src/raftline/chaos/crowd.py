@@ -80,7 +80,7 @@ class Crowd:
         return self._thread(run)
 
     def _line(self) -> Line:
-        return Line([self._rig.node(name).http for name in self._rig.names[:3]], timeout=CALL)
+        return Line([self._rig.node(name).http for name in self._rig.founders], timeout=CALL)
 
     def _join(self, threads: Sequence[threading.Thread]) -> None:
         for thread in threads:

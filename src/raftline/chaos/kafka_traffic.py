@@ -126,7 +126,7 @@ class KafkaTraffic(Crowd):
         )
 
     def _settings(self, **more: Any) -> dict[str, Any]:
-        servers = ",".join(self._rig.node(name).kafka for name in self._rig.names[:3])
+        servers = ",".join(self._rig.node(name).kafka for name in self._rig.founders)
         quick = {"reconnect.backoff.max.ms": 500, "socket.timeout.ms": 6_000, "log_level": 0}
         return {"bootstrap.servers": servers, **quick, **more}
 

@@ -26,7 +26,7 @@ def kill_leader(scene: Scene) -> None:
 
 def kill_two(scene: Scene) -> None:
     """Kill two of three, one shortly after the other."""
-    first, second, _ = scene.victims()
+    first, second, *_ = scene.victims()
     scene.tell(f"{first} and {second}")
     scene.rig.kill(first)
     time.sleep(scene.rng.random() / 2)
@@ -71,8 +71,8 @@ def pause(scene: Scene) -> None:
 def pause_all(scene: Scene) -> None:
     """Stop all processes where they are, as a suspended machine does."""
     scene.tell("all nodes")
-    for name in scene.rig.names[:3]:
+    for name in scene.rig.founders:
         scene.rig.pause(name)
     time.sleep(min(2.0, scene.hold_s))
-    for name in scene.rig.names[:3]:
+    for name in scene.rig.founders:
         scene.rig.resume(name)

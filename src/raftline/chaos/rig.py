@@ -102,6 +102,7 @@ class Rig:
     def _pids(self) -> dict[int, str]:
         return {child.pid: name for name, child in self._children.items()}
 
+        self.founders = tuple(self.names)  # those that never leave
     def _wire(self, fresh: list[LocalNode]) -> None:
         """Let peers of new nodes dial a wire instead of the node."""
         if isinstance(self.wires, Switch):

@@ -241,7 +241,7 @@ def _disturb(
         scene = Scene(rig, rng, TOPIC, plan.hold_s, where.append, small_disk)
         at_s, from_ms = time.monotonic() - began, mono_ms()
         usable[name].run(scene)
-        for ended in sorted(set(rig.names[: plan.nodes]) - set(rig.running())):
+        for ended in sorted(set(rig.founders) - set(rig.running())):
             where.append(f"({ended} ended by itself)")
             rig.restart(ended)
         rig.wait_whole(WHOLE_S_MAX)

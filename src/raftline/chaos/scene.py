@@ -20,8 +20,8 @@ class Scene(msgspec.Struct, frozen=True):
     small_disk: str = ""  # the node whose disk can be filled
 
     def victims(self) -> list[str]:
-        """Return all nodes, in chance's order."""
-        return self.rng.sample(self.rig.names[:3], len(self.rig.names[:3]))
+        """Return all nodes of the run's beginning, in chance's order."""
+        return self.rng.sample(self.rig.founders, len(self.rig.founders))
 
     def hold(self) -> None:
         """Let it last."""

@@ -45,6 +45,7 @@ class Taken(Rig):
             for row in rows
             if row["state"] == "live"
         ]
+        self.founders = tuple(self.names)
         if len(self.plan.nodes) < NODES_MIN:
             raise ChaosProblem(f"no live node at {servers}")
 
