@@ -69,11 +69,13 @@ def fail_disk(scene: Scene) -> None:
     what = scene.rng.choice(("read", "write", "sync"))
     pattern = scene.rng.choice(("wal*", "shards/*", "*"))
     times = scene.rng.randrange(1, 4)
-    scene.tell(f"{victim}, {what} of {pattern}, {times} times at most")
     disk = scene.rig.disks[victim]
+    before = disk.show()["failed"]
     disk.fail(what, pattern, times)
     scene.hold()
     disk.heal()
+    failed = disk.show()["failed"] - before
+    scene.tell(f"{victim}, {what} of {pattern}, {failed} failed of {times} at most")
     if victim not in scene.rig.running():
         scene.tell("(it ended, as it must)")
         scene.rig.restart(victim)

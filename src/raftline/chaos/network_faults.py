@@ -27,12 +27,10 @@ def cut_one_way(scene: Scene) -> None:
     """Cut each connection of a node in one direction."""
     assert scene.rig.wires is not None
     victim, others = _pairs(scene)
-    scene.tell(f"{victim} hears nothing" if scene.rng.random() < 0.5 else f"{victim} is not heard")
-    for other in others:
-        if scene.rng.random() < 0.5:
-            scene.rig.wires.cut(victim, other)
-        else:
-            scene.rig.wires.cut(other, victim)
+    ways = [scene.rng.sample((victim, other), 2) for other in others]
+    scene.tell(", ".join(f"{target} does not hear {source}" for source, target in ways))
+    for source, target in ways:
+        scene.rig.wires.cut(source, target)
     scene.hold()
     scene.rig.wires.heal()
 
