@@ -18,6 +18,13 @@ from raftline.chaos.traffic import Judgement, Traffic
 from raftline.testing.checker import Violation
 
 TOPIC = "chaos-log"
+SENDERS = {
+    "append_ok": "producers",
+    "queue sent": "senders to the queue",
+    "keyed sent": "senders to the ordered group",
+    "kafka sent": "Kafka producers",
+    "catalog_calls": "creators of topics",
+}
 
 
 class Loads:
@@ -51,7 +58,8 @@ class Loads:
             *check_partitions(self.log.history),
             *self.catalog.judge(),
         ]
-        calls = sum(map(len, self.catalog.changes.values()))
+        changes = [change for same in self.catalog.changes.values() for change in same]
+        calls = sum(change.told is not None for change in changes)
         counts = {**judged.verdict.counts, "catalog_calls": calls}
         if self.queue is not None:
             self.queue.drain()
@@ -66,7 +74,13 @@ class Loads:
             _add("kafka", judge_kafka(self.kafka.record), found, counts)
         for load in (self.queue, self.keyed, self.kafka):
             found += [Violation("P10", text) for text in (load.problems if load else ())]
-        return judged, found, counts
+        return judged, [*found, *not_exercised(counts)], counts
+
+    def hush(self) -> None:
+        """Tell every client to end, all at once; returns at once."""
+        for load in (self.log, self.catalog, self.queue, self.keyed, self.kafka):
+            if load is not None:
+                load.hush()
 
     def keep(self, directory: Path) -> None:
         """Write the histories down, as evidence."""
@@ -83,6 +97,15 @@ class Loads:
             seen = self.kafka.record
             rows = [*seen.sent, *seen.reads, *seen.turns, *seen.commits]
             write_lines(directory / "kafka-history.jsonl", rows)
+
+
+def not_exercised(counts: dict[str, int]) -> list[Violation]:
+    """Return the loads that ran and got nothing acknowledged: of them nothing could be judged."""
+    return [
+        Violation("P10", f"{words} got nothing acknowledged: nothing of theirs was judged")
+        for name, words in SENDERS.items()
+        if counts.get(name) == 0
+    ]
 
 
 def _add(

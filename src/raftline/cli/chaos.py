@@ -32,7 +32,7 @@ COUNTED = {  # of the verdict, for people
     "kafka producers made anew": "Kafka producers made anew after that",
     "kafka read": "messages read by the Kafka group",
     "kafka assignments": "assignments of partitions in that group",
-    "catalog_calls": "topics created and deleted",
+    "catalog_calls": "answered calls that create or delete a topic",
 }
 AGAIN = {
     "queue again: ": "delivered again: ",

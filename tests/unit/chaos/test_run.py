@@ -1,12 +1,20 @@
 """What a run chooses, and how it explains what it saw."""
 
 import os
+import random
+import re
+import threading
+from pathlib import Path
 
 import pytest
 
 from raftline.chaos.faults import ALL, BY_NAME
-from raftline.chaos.rig import ChaosProblem
+from raftline.chaos.loads import not_exercised
+from raftline.chaos.network_faults import cut_one_way
+from raftline.chaos.rig import ChaosProblem, Rig
 from raftline.chaos.run import PRESETS, Happened, Plan, _choose, _explain
+from raftline.chaos.scene import Scene
+from raftline.chaos.wires import Wires
 
 
 def test_what_cannot_be_had_here_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch):
@@ -40,3 +48,36 @@ def test_an_outage_is_explained_by_the_faults_at_that_time():
     assert text == "orders/0 10.0 s from 11 s on: kill node-1, cut node-2"
     text = _explain(("orders/0", 1_025_000.0, 1_026_000.0), 1_000_000.0, faults)
     assert text.endswith("no fault at that time")
+
+
+def test_a_load_that_got_nothing_acknowledged_is_no_proof_of_anything():
+    counts = {"append_ok": 7, "queue sent": 0, "keyed sent": 3, "catalog_calls": 1}
+    assert [v.promise for v in not_exercised(counts)] == ["P10"]
+    assert "senders to the queue" in not_exercised(counts)[0].text
+    assert not_exercised({**counts, "queue sent": 1}) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_one_way_cut_says_what_it_cuts(tmp_path: Path, seed: int):
+    rig = Rig(tmp_path, wired=True)
+    wires = rig.wires
+    assert isinstance(wires, Wires)
+    said: list[str] = []
+    cut: set[tuple[str, str]] = set()
+    scene = Scene(rig, random.Random(seed), "orders", 0.3, said.append)
+    thread = threading.Thread(target=cut_one_way, args=(scene,))
+    thread.start()
+    while thread.is_alive():
+        cut |= set(wires._cut)
+    rig.close()
+    assert len(cut) == 2
+    pairs = re.findall(r"(node-\d) does not hear (node-\d)", said[0])
+    assert {(source, target) for target, source in pairs} == cut
+
+
+def test_all_nodes_are_all_nodes_of_the_beginning(tmp_path: Path):
+    rig = Rig(tmp_path, nodes=5)
+    scene = Scene(rig, random.Random(1), "orders", 0.0, print)
+    assert sorted(scene.victims()) == [f"node-{n}" for n in range(1, 6)]
+    rig.plan.plan(6, None, ())  # a node that joined later comes and goes
+    assert len(scene.victims()) == 5
