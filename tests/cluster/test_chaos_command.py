@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -69,6 +70,40 @@ def test_every_promise_is_kept_under_faults_of_every_kind(
         assert verdict["counts"]["kafka read"] >= verdict["counts"]["kafka sent"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_whatever_ends_a_run_its_nodes_end_with_it(tmp_path: Path, number: signal.Signals) -> None:
+    home = tmp_path / "run"
+    words = ("--seconds", "300", "--faults", "transfer", "--data-dir", str(home))
+    command = [sys.executable, "-m", "raftline", "chaos", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stderr is not None
+            assert "3 nodes" in running.stderr.readline()
+            assert len(nodes_in(home)) == 3
+            running.send_signal(number)
+            said = running.communicate(timeout=40)[1]
+        finally:
+            running.kill()
+    assert running.returncode == (-number if number == signal.SIGKILL else 130)
+    assert number == signal.SIGKILL or "nothing was judged" in said
+    wait_for(lambda: not nodes_in(home), 10, lambda: f"{nodes_in(home)} still run")
+
+
+def nodes_in(home: Path) -> list[str]:
+    """Return the processes that work in a directory."""
+    shown = subprocess.run(["ps", "-ewwo", "pid,args"], capture_output=True, text=True, check=True)
+    return [row for row in shown.stdout.splitlines() if " serve " in row and str(home) in row]
+
+
+def test_a_larger_cluster_takes_one_node_more_and_gives_it_back(tmp_path: Path) -> None:
+    words = ("--nodes", "4", "--faults", "members", "--seconds", "1", "--json")
+    ran = chaos(*words, "--data-dir", str(tmp_path / "run"), seconds=200)
+    assert ran.returncode == 0, ran.stderr
+    told = (tmp_path / "run" / "faults.jsonl").read_text()
+    assert "node-5 joined" in told
+    assert "node-4 joined" not in told
+
+
 def test_the_catalogue_is_shown() -> None:
     ran = chaos("--list", "--json", seconds=60)
     assert ran.returncode == 0, ran.stderr
@@ -108,6 +143,14 @@ def test_options_that_make_no_sense_start_nothing(words: tuple[str, ...], said: 
     ran = chaos(*words, seconds=60)
     assert ran.returncode == 2, ran.stdout
     assert said in ran.stderr
+
+
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file")
+    for place in ("/proc/raftline", str(tmp_path / "file")):
+        ran = chaos("--data-dir", place, seconds=60)
+        assert ran.returncode == 2, ran.stderr
+        assert f"{place} cannot be written" in ran.stderr
 
 
 def test_a_directory_with_a_cluster_in_it_is_not_touched(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import defaultdict
 
+from raftline.chaos.crowd import join_all
 from raftline.chaos.linear import FOREVER_MS, Change, is_linearizable
 from raftline.chaos.rig import Rig, mono_ms
 from raftline.client.client import Client
@@ -35,7 +36,7 @@ class CatalogTraffic:
             threading.Thread(target=self._run, args=(number,), daemon=True)
             for number in range(CLIENTS)
         ]
-        rig.at_close.append(self.stop)
+        rig.at_close.append(self._end)
 
     def start(self) -> "CatalogTraffic":
         """Let all begin."""
@@ -49,6 +50,15 @@ class CatalogTraffic:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(JOIN_S_MAX)
+
+    def hush(self) -> None:
+        """Tell all to end; returns at once."""
+        self._over.set()
+
+    def _end(self) -> None:
+        """Let the clients of a run that failed end."""
+        self.hush()
+        join_all(self._threads)
 
     def judge(self) -> list[Violation]:
         """Return the names whose calls no order explains."""

@@ -5,6 +5,7 @@ What a client raises is a problem of the run, never the end of the others.
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from raftline.chaos.rig import ChaosProblem, Rig, wait_for
@@ -15,6 +16,7 @@ from raftline.model.settings import Value
 CALL = "6s"
 DRAIN_S_MAX = 60.0
 JOIN_S_MAX = 45.0
+END_S_MAX = 2.0  # of a run that failed, for all threads of a load together
 PATIENT: dict[str, Value] = {"max_retries": 1000, "backoff_ms": 100}  # settings of a topic
 
 
@@ -89,10 +91,20 @@ class Crowd:
                 if thread.is_alive():
                     raise ChaosProblem(f"{self._who}: one waits beyond every timeout")
 
-    def _end(self) -> None:
-        """Let the clients of a run that failed end."""
+    def hush(self) -> None:
+        """Tell all to end; returns at once."""
         self._all_sent.set()
         self._over.set()
-        for thread in (*self._givers, *self._takers):
-            if thread.ident is not None:
-                thread.join(JOIN_S_MAX)
+
+    def _end(self) -> None:
+        """Let the clients of a run that failed end."""
+        self.hush()
+        join_all((*self._givers, *self._takers))
+
+
+def join_all(threads: Sequence[threading.Thread]) -> None:
+    """Wait a moment for clients that were told to end. They end with the process at the latest."""
+    until = time.monotonic() + END_S_MAX
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join(max(0.0, until - time.monotonic()))

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from raftline.chaos.keeper import Keeper
 from raftline.chaos.lossy_disk import CAPACITY_BYTES, LossyDisk
 from raftline.chaos.switch import Switch, number_of
 from raftline.chaos.wires import Wires
@@ -70,6 +71,7 @@ class Rig:
         switched: bool = False,
         clocks: bool = False,
         clock_library: str = "",
+        kept: bool = False,
         environment: Mapping[str, str] = {},
     ) -> None:
         """Lay out a cluster.
@@ -77,7 +79,8 @@ class Rig:
         ``wired``: peers meet through ``wires``, which can be cut. ``switched``: each node lives in
         a network namespace, and every packet goes through a ``switch`` instead. ``clocks``:
         ``set_clock`` shifts a node's time of day, through libfaketime if ``clock_library`` names
-        it. ``environment``: more variables for all nodes. Raises OSError: no switch here.
+        it. ``kept``: nodes end with this process, whatever ends it. ``environment``: more variables
+        for all nodes. Raises OSError: no switch here.
         """
         self.directory = directory
         self.disks: dict[str, LossyDisk] = {}
@@ -92,17 +95,19 @@ class Rig:
         self._down_since: dict[str, float] = {}
         self.plan = LocalCluster(directory)
         self._base = free_port_base(nodes + 2)
+        self._kept = kept
+        self._keeper: Keeper | None = None
         self.wires: Wires | Switch | None = Wires(self._pids) if wired and not switched else None
         if switched:
             directory.mkdir(parents=True, exist_ok=True)
             self.wires = Switch(nodes + 1, 1, directory / "switch.log")
         self.plan.plan(nodes, self._base, self.settings)
+        self.founders = tuple(self.names)  # those that never leave
         self._wire(self.plan.nodes)
 
     def _pids(self) -> dict[int, str]:
         return {child.pid: name for name, child in self._children.items()}
 
-        self.founders = tuple(self.names)  # those that never leave
     def _wire(self, fresh: list[LocalNode]) -> None:
         """Let peers of new nodes dial a wire instead of the node."""
         if isinstance(self.wires, Switch):
@@ -253,6 +258,9 @@ class Rig:
                 start_new_session=True,
                 env=self._environment(name),
             )
+        if self._kept:
+            self._keeper = self._keeper or Keeper(self.directory / "keeper.log")
+            self._keeper.mind(name, self._children[name].pid, node.data_dir)
         self._back(name)
 
     def move_ports(self, name: str) -> None:
@@ -523,6 +531,8 @@ class Rig:
             child.kill()
         for child in self._children.values():
             child.wait(10)
+        if self._keeper is not None:
+            self._keeper.close()
         for disk in self.disks.values():
             with contextlib.suppress(OSError):
                 disk.close()

@@ -114,6 +114,7 @@ def run_chaos(plan: Plan, directory: Path, tell: Tell) -> Verdict:
             tell("no more faults: healing, reading everything back")
             judged, violations, counts = loads.judge()
         finally:  # also of a run that did not come to its end
+            loads.hush()
             write_lines(directory / "faults.jsonl", happened)
             loads.keep(directory)
         outages = loads.log.outages()[:OUTAGES_SHOWN]
@@ -192,6 +193,7 @@ def _new_rig(
             switched=switched,
             clocks=True,
             clock_library=library,
+            kept=True,
         )
 
     try:

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from raftline.chaos.crowd import join_all
 from raftline.chaos.rig import ChaosProblem, Rig, mono_ms, wait_for
 from raftline.model.errors import TimedOut
 from raftline.testing.batches import seal
@@ -180,12 +181,14 @@ class Traffic:
         if self.problems:
             raise ChaosProblem(f"clients failed: {self.problems}")
 
-    def _end(self) -> None:
-        """Let the clients of a test that failed end."""
+    def hush(self) -> None:
+        """Tell all clients to end; returns at once."""
         self._over.set()
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(JOIN_S_MAX)
+
+    def _end(self) -> None:
+        """Let the clients of a run that failed end."""
+        self.hush()
+        join_all(self._threads)
 
     def wait_acked(self, count: int, seconds: float = 15.0) -> None:
         """Return once this many more appends were acknowledged."""

@@ -1,8 +1,10 @@
 """``raftline chaos``: hurt a cluster under load and see whether every promise is kept."""
 
 import shutil
+import signal
 import tempfile
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -100,10 +102,17 @@ def chaos(
 
     plan = msgspec.structs.replace(plan, **changes)
     directory = data_dir or Path(tempfile.mkdtemp(prefix="raftline-chaos-"))
-    if any(directory.glob("node-*")):
-        raise InvalidArgument(f"{directory} holds a cluster already", "name an empty --data-dir")
+    _check_directory(directory)
+    # Whoever asks politely: what was started is ended, as after Ctrl-C.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     try:
         verdict = run_chaos(plan, directory, session.note)
+    except KeyboardInterrupt:
+        session.note("stopped before its end: nothing was judged")
+        if data_dir is None:
+            shutil.rmtree(directory, ignore_errors=True)
+        raise
     except ChaosProblem as problem:
         exits.complain(f"the run did not come to its end: {problem}", f"logs: {directory}")
         return exits.CHECK_FAILED
@@ -111,6 +120,24 @@ def chaos(
         shutil.rmtree(directory)
     _show(session, verdict)
     return exits.DONE if verdict.clean else exits.CHECK_FAILED
+
+
+def _check_directory(directory: Path) -> None:
+    """Refuse a directory that holds a cluster, or that cannot be written."""
+    if any(directory.glob("node-*")):
+        raise InvalidArgument(f"{directory} holds a cluster already", "name an empty --data-dir")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError as error:
+        raise InvalidArgument(
+            f"{directory} cannot be written: {error.strerror}", "name another --data-dir"
+        ) from error
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise KeyboardInterrupt
 
 
 def _named(faults: str, known: dict[str, Any]) -> tuple[str, ...]:

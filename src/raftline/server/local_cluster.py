@@ -235,11 +235,11 @@ def is_running(node: LocalNode) -> bool:
     """Say whether the recorded process exists and is this node."""
     if not node.pid:
         return False
-    command = _command_of(node.pid)
+    command = command_of(node.pid)
     return "serve" in command and node.data_dir in command
 
 
-def _command_of(pid: int) -> list[str]:
+def command_of(pid: int) -> list[str]:
     """Return the words a process was started with; empty where there is none or a zombie."""
     status = Path(f"/proc/{pid}/cmdline")
     if Path("/proc/self/cmdline").exists():
