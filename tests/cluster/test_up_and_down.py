@@ -75,3 +75,23 @@ def test_a_node_is_started_killed_started_again_and_stopped(tmp_path: Path, port
     assert stopped.stdout == "stopped node-1\n"
     assert book(tmp_path)[0]["pid"] == 0
     assert raftline("topic", "list", *server).returncode == 7
+
+
+def test_who_watches_sees_what_others_start_and_stop(tmp_path: Path, port_base: int) -> None:
+    words = ["up", "--nodes", "1", "--data-dir", str(tmp_path), "--port-base", str(port_base)]
+    command = [sys.executable, "-m", "raftline", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        try:
+            assert watching.stdout is not None
+            lines = iter(watching.stdout.readline, "")
+            next(line for line in lines if line.startswith("1/1 nodes"))
+            os.kill(int(str(book(tmp_path)[0]["pid"])), signal.SIGKILL)
+            next(line for line in lines if "DIED: node-1" in line)
+            assert raftline("up", "--data-dir", tmp_path, "--detach").returncode == 0
+            assert "DIED" not in next(line for line in lines if line.startswith("1/1 nodes"))
+            assert raftline("down", "--data-dir", tmp_path).returncode == 0
+            assert list(lines)[-1] == "stopped by raftline down\n"
+            assert watching.wait(10) == 0
+        finally:
+            watching.kill()
+            raftline("down", "--data-dir", tmp_path)

@@ -160,6 +160,10 @@ def _status_line(client: Client, cluster: LocalCluster) -> str:
         names = ", ".join(node.name for node in dead)
         words.append(f"DIED: {names} (raftline up --data-dir {cluster.directory} restarts)")
     try:
+            cluster.read()  # another `up` may have started some again, or `down` stopped them all
+            if not any(node.pid for node in cluster.nodes):
+                _say(session, "stopped by raftline down")
+                return exits.DONE
         status = client.cluster()
     except RaftlineError as error:
         return " · ".join([*words, error.message])
