@@ -1,5 +1,6 @@
 """``raftline up`` and ``raftline down``: a cluster of real processes on this machine."""
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -41,6 +42,7 @@ def up(
     known = cluster.read()
     count = nodes or (len(cluster.nodes) if known else NODES)
     _refuse_other_shape(cluster, count, port_base)
+    _check_settings(pairs or [])
     cluster.plan(count, port_base, tuple(pairs or ()))
     try:
         started = cluster.start()
@@ -85,6 +87,22 @@ def _refuse_other_shape(cluster: LocalCluster, count: int, port_base: int | None
             f"the cluster in {cluster.directory} listens from {first} on",
             "leave --port-base out, or name another --data-dir",
         )
+
+
+def _check_settings(pairs: list[str]) -> None:
+    """Refuse what no node would start with, before it is written down for all its starts."""
+    from raftline.cli.serve import Misused, parse
+    from raftline.config.loader import SettingsError, load
+
+    try:
+        load(None, os.environ, parse([f"--set={pair}" for pair in pairs]).flags)
+    except Misused as error:
+        hint = "raftline serve --print-config shows what can be set"
+        raise InvalidArgument(str(error), hint) from error
+    except SettingsError as error:
+        raise InvalidArgument(
+            "; ".join(error.problems), "raftline serve --print-config shows what can be set"
+        ) from error
 
 
 def _wait(session: Session, cluster: LocalCluster, started: list[LocalNode]) -> None:
@@ -142,6 +160,10 @@ def _watch(session: Session, cluster: LocalCluster) -> int:
     shown = ""
     with Client(cluster.servers(), timeout_ms=STATUS_MS) as client:
         while True:
+            cluster.read()  # another `up` may have started some again, or `down` stopped them all
+            if not any(node.pid for node in cluster.nodes):
+                _say(session, "stopped by raftline down")
+                return exits.DONE
             line = _status_line(client, cluster)
             if sys.stdout.isatty() and not session.json:
                 sys.stdout.write(f"\r\x1b[2K{line}")
@@ -160,10 +182,6 @@ def _status_line(client: Client, cluster: LocalCluster) -> str:
         names = ", ".join(node.name for node in dead)
         words.append(f"DIED: {names} (raftline up --data-dir {cluster.directory} restarts)")
     try:
-            cluster.read()  # another `up` may have started some again, or `down` stopped them all
-            if not any(node.pid for node in cluster.nodes):
-                _say(session, "stopped by raftline down")
-                return exits.DONE
         status = client.cluster()
     except RaftlineError as error:
         return " · ".join([*words, error.message])
