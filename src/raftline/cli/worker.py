@@ -31,8 +31,8 @@ def worker(
         str, typer.Argument(metavar="[MODULE:APP]", help="a raftline.App, as module:name")
     ] = "",
     command: Annotated[
-        str, typer.Option("--exec", help="command per task; exit code 0 = ack, else nack")
-    ] = "",
+        str | None, typer.Option("--exec", help="command per task; exit code 0 = ack, else nack")
+    ] = None,
     concurrency: Annotated[
         int, typer.Option("--concurrency", "-c", min=1, max=1000, help="tasks at the same time")
     ] = 1,
@@ -59,6 +59,8 @@ def worker(
     lease_ms = words.duration_ms(lease, "--lease") or LEASE_MS
     name = worker_id or f"{socket.gethostname()}-{os.getpid()}"
     grace_ms = words.duration_ms(grace, "--grace") or 0
+    if command is not None and not command.strip():  # would ack all, done or not
+        raise typer.BadParameter("the command is empty", param_hint="--exec")
     if app:
         if command or topic:
             raise typer.BadParameter("give MODULE:APP, or --exec and --topic, not both")
@@ -69,7 +71,7 @@ def worker(
     if topic:
         source = TopicSource(topic, group, name, lease_ms)
     plan = Plan(
-        command=command,
+        command=command or "",
         concurrency=concurrency,
         lease_ms=lease_ms,
         grace_ms=grace_ms,
