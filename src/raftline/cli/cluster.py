@@ -128,7 +128,9 @@ def recover(
     session: Session = context.obj
     reply = session.client.administer("recover", accept_loss=accept_loss)
     lost = [f"{name}: lost, no live node has it" for name in reply.get("lost", ())]
-    session.answer(reply, "\n".join(["recovered", *reply.get("forced", ()), *lost]))
+    done = [*reply.get("forced", ()), *lost]
+    text = "\n".join(["recovered", *done]) if done else "nothing to recover: no majority is missing"
+    session.answer(reply, text)
 
 
 @commands.command()
