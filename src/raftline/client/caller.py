@@ -124,7 +124,7 @@ class Caller:
             raise TimedOut(f"{method} {path} at {self._host()}", self.timeout_ms) from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise _Broken(str(error) or type(error).__name__) from error
+            raise _Broken(_in_words(error)) from error
         return _answer(response.status, text, self._host())
 
     def _connect(self, left_ms: float) -> http.client.HTTPConnection:
@@ -170,8 +170,8 @@ def parse_servers(text: str) -> list[tuple[str, int]]:
     """
     found: list[tuple[str, int]] = []
     for one in filter(None, (part.strip() for part in text.split(","))):
-        parts = urlsplit(one if "://" in one else f"http://{one}")
         with contextlib.suppress(ValueError):
+            parts = urlsplit(one if "://" in one else f"http://{one}")
             if parts.scheme == "http" and parts.hostname and parts.path in ("", "/"):
                 found.append((parts.hostname, parts.port or 80))
                 continue
@@ -181,6 +181,12 @@ def parse_servers(text: str) -> list[tuple[str, int]]:
     if not found:
         raise InvalidArgument("no server is named", "write --server http://host:port")
     return found
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError):
+        return "what listens there does not speak HTTP"  # its bytes are for no terminal
+    return str(error) or type(error).__name__
 
 
 def _is_open(connection: http.client.HTTPConnection) -> bool:

@@ -1,6 +1,7 @@
 """The client core: another node when one is gone, no repeat of what may have happened."""
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -124,3 +125,24 @@ def test_servers() -> None:
     for text in ("", "ftp://a", "http://a:x", "http://a:1/path"):
         with pytest.raises(InvalidArgument):
             parse_servers(text)
+
+
+def test_what_is_no_http_is_not_shown_to_the_terminal() -> None:
+    """A gRPC port answers with bytes of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+
+        def answer() -> None:
+            link, _ = listening.accept()
+            with link:
+                link.recv(4096)
+                link.sendall(b"\0\0\x18\x04\x1b[31mred\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with Caller(f"http://127.0.0.1:{port}", timeout_ms=2000) as caller:
+            with pytest.raises(RaftlineError) as caught:
+                caller.call("POST", "/v1/topics", {})
+        thread.join()
+    assert "\x1b" not in str(caught.value.__cause__)
+    assert "does not speak HTTP" in str(caught.value.__cause__)
