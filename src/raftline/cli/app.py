@@ -23,6 +23,7 @@ from raftline.model.errors import RaftlineError
 
 SERVER_VARIABLE = "RAFTLINE_SERVER"
 DEBUG_VARIABLE = "RAFTLINE_DEBUG"
+TIMEOUT_MS_MAX = 86_400_000
 COMPLETE_VARIABLE = "_RAFTLINE_COMPLETE"  # a shell asks what could come next
 
 app = typer.Typer(
@@ -58,8 +59,10 @@ def every_command(
         timeout_ms = parse_duration_ms(timeout)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--timeout") from error
-    if timeout_ms < 1:
-        raise typer.BadParameter(f"{timeout!r} is no time to answer in", param_hint="--timeout")
+    if not 1 <= timeout_ms <= TIMEOUT_MS_MAX:
+        raise typer.BadParameter(
+            f"{timeout!r} is no time to answer in: 1ms to 24h", param_hint="--timeout"
+        )
     session = Session(servers, timeout_ms=timeout_ms, as_json=json)
     context.obj = session
     context.call_on_close(session.close)
@@ -76,16 +79,21 @@ def _run(words: list[str]) -> int:
         return exits.DONE
     if COMPLETE_VARIABLE in os.environ:
         _add_flags_of_serve()
+    try:
+        words = globals_first(words)
+    except RaftlineError as error:
+        return exits.fail(error, as_json="--json" in words)
     command: Any = typer.main.get_command(app)
-    words = globals_first(words)
     named = _named(words)
     if named == "serve":
         from raftline.cli import serve as node
 
         return node.run(words[words.index(named) + 1 :])
+    inner = _inner(command, words)
+    _refuse_empty(inner)
     try:
         result = command.main(
-            one_form(words, _options(command, words)), prog_name="raftline", standalone_mode=False
+            one_form(words, _options(inner)), prog_name="raftline", standalone_mode=False
         )
     except RaftlineError as error:
         return exits.fail(error, as_json="--json" in words)
@@ -151,8 +159,8 @@ def _misused(error: Any) -> int:
     return exits.USAGE
 
 
-def _options(command: Any, words: list[str]) -> dict[str, bool]:
-    """Return the flags of the command that ``words`` name: flag -> is a switch."""
+def _inner(command: Any, words: list[str]) -> Any:
+    """Return the command that ``words`` name."""
     skip = False
     for word in words:
         inner = getattr(command, "commands", None)
@@ -164,6 +172,24 @@ def _options(command: Any, words: list[str]) -> dict[str, bool]:
         if word not in inner:
             break
         command = inner[word]
+    return command
+
+
+def _refuse_empty(command: Any) -> None:
+    """Let a command take no empty name: in a path it would mean all of a kind, or another call."""
+
+    def check(context: Any, argument: Any, value: Any) -> Any:
+        if value == "" or (argument.nargs == -1 and "" in value):
+            raise typer.BadParameter("it is empty", ctx=context, param=argument)
+        return value
+
+    for parameter in command.params:
+        if parameter.param_type_name == "argument" and parameter.required:
+            parameter.callback = check
+
+
+def _options(command: Any) -> dict[str, bool]:
+    """Return the flags of a command: flag -> is a switch."""
     return {
         flag: bool(getattr(option, "is_flag", False))
         for option in command.params

@@ -6,6 +6,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from raftline.model.errors import InvalidArgument
+
 GLOBAL_VALUES = ("--server", "--timeout")
 GLOBAL_SWITCHES = ("--json",)
 _TRUE = ("true", "1", "yes")
@@ -23,7 +25,10 @@ def globals_first(words: list[str]) -> list[str]:
         if word == "--":
             rest += [word, *waiting]
         elif plain in GLOBAL_VALUES and name.startswith("-"):
-            front += [plain, value if equals else next(waiting, "")]
+            given = value if equals else next(waiting, "")
+            if not given:  # an empty variable of a script; without it the default would be meant
+                raise InvalidArgument(f"{plain} needs a value", "raftline --help")
+            front += [plain, given]
         elif plain in GLOBAL_SWITCHES and name.startswith("-"):
             front += [plain] if not equals or value.lower() in _TRUE else []
         else:

@@ -104,6 +104,22 @@ def test_a_refusal_is_text_and_an_exit_code(raftline, code, status, exit_code) -
         ("topic", "list", "--timeout", "soon"),
         ("topic", "list", "--server", "ftp://x"),
         ("nonsense",),
+        ("topic", "list", "--server"),
+        ("topic", "delete", "orders", "--server", ""),
+        ("topic", "list", "--server", "http://[::1"),
+        ("topic", "list", "--timeout", "99999999999999999999s"),
+        ("produce", "", "-m", "x"),
+        ("consume", ""),
+        ("topic", "show", ""),
+        ("topic", "delete", ""),
+        ("group", "show", ""),
+        ("message", "peek", ""),
+        ("task", "get", ""),
+        ("scheduled", "cancel", "orders.0.w1", ""),
+        ("worker", "--exec", " ", "--drain"),
+        ("up", "--set", "nonsense"),
+        ("up", "--set", "no.such=1"),
+        ("up", "--set", "wal.bytes_max=abc"),
     ],
 )
 def test_misuse_ends_with_2_and_a_reason(raftline, words) -> None:
@@ -268,6 +284,12 @@ def test_cluster_status_and_names_of_nodes(raftline) -> None:
     ) in server.asked
     assert lost.code == 4
     assert "node-9" in lost.err
+
+
+def test_recover_says_that_there_was_nothing_to_do(raftline) -> None:
+    with ScriptedServer(lambda *_: (200, {"forced": [], "lost": []})) as server:
+        ran = raftline("cluster", "recover", "--accept-loss", "--server", server.url)
+    assert (ran.code, ran.out) == (0, "nothing to recover: no majority is missing\n")
 
 
 def test_recover_says_what_is_lost(raftline) -> None:
