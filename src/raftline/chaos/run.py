@@ -151,7 +151,7 @@ def _explain(gap: tuple[str, float, float], since_ms: float, happened: list[Happ
     from_s, to_s = (from_ms - since_ms) / 1000, (to_ms - since_ms) / 1000
     why = [h for h in happened if h.at_s < to_s and h.at_s + h.took_s > from_s]
     told = ", ".join(f"{h.fault} {h.where}" for h in why) or "no fault at that time"
-    return f"{place} {to_s - from_s:.1f} s from {from_s:.0f} s on: {told}"
+    return f"{place} {to_s - from_s:.1f} s from {max(0.0, from_s):.0f} s on: {told}"
 
 
 def _acked(log: Traffic) -> int:

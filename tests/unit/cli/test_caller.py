@@ -140,9 +140,9 @@ def test_what_is_no_http_is_not_shown_to_the_terminal() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with Caller(f"http://127.0.0.1:{port}", timeout_ms=2000) as caller:
-            with pytest.raises(RaftlineError) as caught:
-                caller.call("POST", "/v1/topics", {})
+        caller = Caller(f"http://127.0.0.1:{port}", timeout_ms=2000)
+        with caller, pytest.raises(RaftlineError) as caught:
+            caller.call("POST", "/v1/topics", {})
         thread.join()
     assert "\x1b" not in str(caught.value.__cause__)
     assert "does not speak HTTP" in str(caught.value.__cause__)
