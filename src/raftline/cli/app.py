@@ -19,7 +19,7 @@ from raftline.cli.session import Session
 from raftline.cli.trace import trace
 from raftline.cli.worker import worker
 from raftline.config.quantities import parse_duration_ms
-from raftline.model.errors import RaftlineError
+from raftline.model.errors import InvalidArgument, RaftlineError
 
 SERVER_VARIABLE = "RAFTLINE_SERVER"
 DEBUG_VARIABLE = "RAFTLINE_DEBUG"
@@ -98,7 +98,7 @@ def _run(words: list[str]) -> int:
     except RaftlineError as error:
         return exits.fail(error, as_json="--json" in words)
     except typer.TyperException as error:
-        return _misused(error)
+        return _misused(error, as_json="--json" in words)
     except (KeyboardInterrupt, typer.Abort):
         return exits.INTERRUPTED
     except typer.Exit as error:
@@ -150,12 +150,13 @@ def _named(words: list[str]) -> str:
     return ""
 
 
-def _misused(error: Any) -> int:
+def _misused(error: Any, *, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "raftline"
     message: str = error.format_message() if hasattr(error, "format_message") else str(error)
     if message.strip():
-        exits.complain(message.strip().rstrip("."), f"{where} --help")
+        told = InvalidArgument(message.strip().rstrip("."), f"{where} --help")
+        exits.fail(told, as_json=as_json)
     return exits.USAGE
 
 

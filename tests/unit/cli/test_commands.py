@@ -181,6 +181,13 @@ def test_produce_one(raftline) -> None:
     assert server.asked[0][2] == {"messages": [{"value": "--dash", "key": "k"}]}
 
 
+def test_programs_get_misuse_as_json(raftline) -> None:
+    ran = raftline("--json", "topic", "list", "too", "much")
+    assert ran.code == 2
+    error = json.loads(ran.err)["error"]
+    assert (error["code"], error["hint"]) == ("invalid_argument", "raftline topic list --help")
+
+
 def test_programs_get_errors_as_json(raftline) -> None:
     with ScriptedServer(lambda *_: refusal(404, "unknown_topic", "what", "do this")) as server:
         ran = raftline("topic", "show", "orders", "--json", "--server", server.url)
