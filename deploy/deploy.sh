@@ -7,12 +7,14 @@
 #   ./deploy.sh benchmark ENV   run `raftline bench` against it from inside the cluster
 #
 # ENV is a name such as dev or prod; its Kubernetes namespace is raftline-ENV, and values come from
-# kubernetes/ENV.yaml if there is one. --dry-run shows the commands and runs nothing.
-# Environment: AWS_REGION (eu-central-1), NODES (3), INSTANCE (m7g.large), RAFTLINE_IMAGE (repository:tag).
+# kubernetes/ENV.yaml if there is one. --dry-run shows the commands and runs nothing. The load balancer
+# is for the cluster's own network: there is no authentication yet.
+# Environment: AWS_REGION (eu-central-1), NODES (3), INSTANCE (m7g.large: ARM64), RAFTLINE_IMAGE
+# (repository:tag that the cluster can pull, built for its machines).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
-usage() { sed -n '3,12s/^# \{0,1\}//p' "$0"; exit "${1:-2}"; }
+usage() { sed -n '3,14s/^# \{0,1\}//p' "$0"; exit "${1:-2}"; }
 
 dry_run=false
 words=()
@@ -47,19 +49,28 @@ need() {
 }
 
 make_cluster() {
-  need eksctl aws
+  need eksctl aws kubectl helm
   run eksctl create cluster --name "$namespace" --region "${AWS_REGION:-eu-central-1}" \
     --nodes "$nodes" --node-type "${INSTANCE:-m7g.large}" --with-oidc
   run eksctl create addon --name aws-ebs-csi-driver --cluster "$namespace" \
     --region "${AWS_REGION:-eu-central-1}"
+  run kubectl apply -f "$here/kubernetes/eks/gp3.yaml"  # EKS has no default class of its own
 }
 
 install_raftline() {
   need helm kubectl
-  local options=(--namespace "$namespace" --create-namespace --set "replicaCount=$nodes"
-    --set service.type=LoadBalancer)
+  # What comes later holds: the environment's own file over ours, what was asked for here over both.
+  local options=(--namespace "$namespace" --create-namespace
+    --values "$here/kubernetes/helm/internal-load-balancer.yaml")
   [ -f "$values" ] && options+=(--values "$values")
-  [ -n "$image" ] && options+=(--set "image.repository=${image%:*}" --set "image.tag=${image##*:}")
+  [ -n "${NODES:-}" ] && options+=(--set "replicaCount=$nodes")
+  if [ -z "$image" ]; then
+    echo "deploy.sh: RAFTLINE_IMAGE is not set: the image of the values has to be there already" >&2
+  elif [[ ${image##*/} == *:* ]]; then
+    options+=(--set "image.repository=${image%:*}" --set "image.tag=${image##*:}")
+  else
+    options+=(--set "image.repository=$image")
+  fi
   run helm upgrade --install raftline "$here/kubernetes/helm/raftline" "${options[@]}"
   run kubectl rollout status statefulset/raftline --namespace "$namespace" --timeout 10m
 }

@@ -129,6 +129,43 @@ def test_deploy_script_refuses_what_it_does_not_know(words: tuple[str, ...]):
     assert "Traceback" not in ran.stderr
 
 
+def test_deployed_load_balancer_is_not_public():
+    """There is no authentication: a cloud's load balancer is public unless told."""
+    file = DEPLOY / "kubernetes" / "helm" / "internal-load-balancer.yaml"
+    assert f"--values {file}" in deploy("deploy", "dev", "--dry-run").stdout
+    service = yaml.safe_load(file.read_text())["service"]
+    assert service["type"] == "LoadBalancer"
+    assert {"true", "internal", "Internal"} == set(service["annotations"].values())
+    assert "LoadBalancer" not in (DEPLOY / "deploy.sh").read_text()
+
+
+def test_deployed_environment_has_the_last_word_over_our_values(monkeypatch: pytest.MonkeyPatch):
+    file = DEPLOY / "kubernetes" / "test-only.yaml"
+    file.write_text("replicaCount: 5\n")
+    try:
+        said = deploy("raftline", "test-only", "--dry-run").stdout
+        assert said.index("internal-load-balancer.yaml") < said.index(str(file))
+        assert "--set" not in said
+        monkeypatch.setenv("NODES", "7")
+        assert "--set replicaCount=7" in deploy("raftline", "test-only", "--dry-run").stdout
+    finally:
+        file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("image", "repository", "tag"),
+    [("r.io:5000/raftline:1.2", "r.io:5000/raftline", "1.2"), ("r.io:5000/raftline", None, None)],
+)
+def test_deployed_image_may_have_a_port_and_no_tag(
+    monkeypatch: pytest.MonkeyPatch, image: str, repository: str | None, tag: str | None
+):
+    monkeypatch.setenv("RAFTLINE_IMAGE", image)
+    said = deploy("raftline", "dev", "--dry-run").stdout
+    assert f"image.repository={repository or image}" in said
+    assert (f"image.tag={tag}" in said) is (tag is not None)
+    assert ("image.tag" in said) is (tag is not None)
+
+
 def test_chart_uses_only_values_that_it_has():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     for template in (CHART / "templates").iterdir():
