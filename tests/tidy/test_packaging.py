@@ -205,6 +205,17 @@ def test_chart_pleases_helm(helm: str, options: list[str]) -> None:
     assert f"-lt {founders} ]" in rendered
 
 
+def test_chart_spreads_pods_and_tells_clients_names_of_every_namespace(helm: str) -> None:
+    rendered = render(helm, ["template", "raftline", str(CHART), "--namespace", "queues"])
+    objects = {one["kind"]: one for one in yaml.safe_load_all(rendered) if one}
+    pod = objects["StatefulSet"]["spec"]["template"]["spec"]
+    spread = [one["topologyKey"] for one in pod["topologySpreadConstraints"]]
+    assert "kubernetes.io/hostname" in spread
+    told = {one["name"]: one.get("value", "") for one in pod["containers"][0]["env"]}
+    for gateway in ("HTTP", "GRPC", "KAFKA"):
+        assert ".raftline-peers.queues.svc:" in told[f"RAFTLINE_LISTEN_ADVERTISE_{gateway}"]
+
+
 def render(helm: str, words: list[str]) -> str:
     ran = subprocess.run([helm, *words], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
