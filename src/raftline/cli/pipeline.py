@@ -12,7 +12,7 @@ import typer
 
 from raftline.cli import words
 from raftline.cli.pipeline_archive import archive, optimize, restore
-from raftline.cli.pipeline_options import Conf, Master, Servers, pipeline_job
+from raftline.cli.pipeline_options import Conf, Master, Servers, need_spark, pipeline_job
 from raftline.cli.pipeline_redrive import redrive
 from raftline.cli.pipeline_report import report
 from raftline.cli.session import console, short, table
@@ -79,6 +79,7 @@ def sql(
     if not query.strip():
         raise InvalidArgument("the query is empty", "for example: select * from orders limit 5")
     with pipeline_job(context, "sql", servers, master, conf, in_steps=False) as job:
+        need_spark()
         from raftline.pipeline import sql as module
 
         result = module.run(

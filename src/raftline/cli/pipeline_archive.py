@@ -6,7 +6,7 @@ import typer
 
 from raftline.cli import words
 from raftline.cli.archive_place import archive_dir_default
-from raftline.cli.pipeline_options import Conf, Master, Servers, finish, pipeline_job
+from raftline.cli.pipeline_options import Conf, Master, Servers, finish, need_spark, pipeline_job
 
 Dir = Annotated[
     str, typer.Option("--dir", "--archive", help="the archive (archive_dir of the topic)")
@@ -44,6 +44,7 @@ def archive(
     """
     every_ms = words.duration_ms(continuous, "--continuous")
     with pipeline_job(context, "archive", servers, master, conf) as job:
+        need_spark()
         from raftline.pipeline import archive as module
 
         summary = module.run(
@@ -91,6 +92,7 @@ def restore(
         words.moment_ms(to_time, "--to-time"),
     )
     with pipeline_job(context, "restore", servers, master, conf) as job:
+        need_spark()
         from raftline.pipeline import restore as module
 
         summary = module.run(
@@ -134,6 +136,7 @@ def optimize(
     grace_ms = words.duration_ms(grace, "--grace") or 0
     file_bytes = words.size_bytes(file_size, "--file-size")
     with pipeline_job(context, "optimize", servers, master, conf) as job:
+        need_spark()
         from raftline.pipeline import optimize as module
 
         summary = module.run(

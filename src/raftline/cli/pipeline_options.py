@@ -23,6 +23,13 @@ Conf = Annotated[
 ]
 
 
+def need_spark() -> None:
+    """Say what to install before a job is imported. Raises NoSpark."""
+    from raftline.pipeline.session import require_spark
+
+    require_spark()
+
+
 @contextmanager
 def pipeline_job(
     context: typer.Context,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raftline.cli.pipeline_options import Conf, Master, Servers, finish, pipeline_job
+from raftline.cli.pipeline_options import Conf, Master, Servers, finish, need_spark, pipeline_job
 from raftline.cli.session import Session, console, short
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def redrive(
     if bool(where.strip()) == everything:
         raise typer.BadParameter("say which: --where PREDICATE, or --all")
     with pipeline_job(context, "redrive", servers, master, conf) as job:
+        need_spark()
         from raftline.pipeline import redrive as module
 
         summary = module.run(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raftline.cli import words
-from raftline.cli.pipeline_options import Conf, Master, Servers, pipeline_job
+from raftline.cli.pipeline_options import Conf, Master, Servers, need_spark, pipeline_job
 from raftline.cli.session import short, table
 from raftline.cli.times import show_time
 
@@ -43,6 +43,7 @@ def report(
         "to_ms": words.moment_ms(to_time, "--to-time"),
     }
     with pipeline_job(context, "report", servers, master, conf, in_steps=False) as job:
+        need_spark()
         from raftline.pipeline import report as module
 
         data = module.run(job, topics=topics, archive=archive, html=html, parquet=parquet, **window)

@@ -50,7 +50,7 @@ def require_spark() -> None:
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
     if missing:
         raise NoSpark(
-            f"the data pipeline runs on Spark, and {' and '.join(missing)} is not installed here",
+            f"the data pipeline runs on Spark, and {', '.join(missing)} cannot be found here",
             f"{SPARK_EXTRA}; where there is no Java either: pip install 'raftline[spark-jdk]'",
         )
 

