@@ -103,7 +103,7 @@ def _run(words: list[str]) -> int:
         return exits.INTERRUPTED
     except typer.Exit as error:
         return error.exit_code
-    except BrokenPipeError:
+    except OSError:  # of an output: while_read tells
         raise
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):  # the parser makes it an exit code 1

@@ -44,15 +44,29 @@ def code_of(error: RaftlineError) -> int:
 def while_read(run: Callable[[], int]) -> int:
     """Run what prints, and return its exit code.
 
-    A reader who had enough (``raftline consume … | head``) is no error.
+    A reader who had enough (``raftline consume … | head``) is no error. A file or an output that
+    cannot be written is refused.
     """
+    _open_what_is_closed()
     code = DONE
     try:
         code = run()
         sys.stdout.flush()  # what is left for the end of the process ends in a stack trace
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        where = error.filename or "the output"
+        complain(f"{where}: {error.strerror or error}", "choose another place, or make room there")
+        code = REFUSED
     return code
+
+
+def _open_what_is_closed() -> None:
+    """Give a process that was started without standard streams (``>&-``) silent ones."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def complain(message: str, hint: str = "") -> None:

@@ -1,8 +1,10 @@
 """A reader who had enough (``raftline … | head``) is neither an error nor a stack trace."""
 
 import os
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,3 +97,31 @@ def test_seeds_end_when_nobody_reads_of_them() -> None:
         "--queue", "0", "--jobs", "1",
     )  # fmt: skip
     assert (code, told) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is not here (Linux)")
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["at the end", "at once"])
+@pytest.mark.parametrize("line", ["--version", "--help", "topic settings", "serve --help"])
+def test_an_output_without_room_is_a_refusal(line: str, unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "raftline", *line.split()],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 6, done.stderr
+    assert done.stderr.startswith("error: the output: No space left on device")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_bug(closed: str) -> None:
+    program = f"{shlex.quote(sys.executable)} -m raftline"
+    for line in ("topic settings", "serve --help"):
+        done = subprocess.run(["bash", "-c", f"{program} {line} {closed}"], check=False)
+        assert done.returncode == 0, line
+    done = subprocess.run(["bash", "-c", f"{program} topic {closed}"], check=False)
+    assert done.returncode == 2
