@@ -4,6 +4,7 @@
 1 is a bug of ours.
 """
 
+import errno
 import json
 import os
 import sys
@@ -29,6 +30,8 @@ _OF_OURS: dict[type[RaftlineError], int] = {
     Conflict: REFUSED,
     Unavailable: TRY_AGAIN,
 }
+
+_OF_OUTPUTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def code_of(error: RaftlineError) -> int:
@@ -56,8 +59,9 @@ def while_read(run: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        where = error.filename or "the output"
-        complain(f"{where}: {error.strerror or error}", "choose another place, or make room there")
+        where = error.filename or ("the output" if error.errno in _OF_OUTPUTS else "")
+        said = error.strerror or str(error)
+        complain(f"{where}: {said}" if where else said, "choose another place, or make room there")
         code = REFUSED
     return code
 

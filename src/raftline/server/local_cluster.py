@@ -329,8 +329,14 @@ def _listens(node: LocalNode) -> bool:
 
 
 def _send(node: LocalNode, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
+    try:
         os.kill(node.pid, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError as error:
+        raise Conflict(
+            f"{node.name} (process {node.pid}) runs as another user", "stop it as that user"
+        ) from error
 
 
 def _log_tail(node: LocalNode) -> str:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from raftline.model.errors import Conflict, InvalidArgument, NotFound
+from raftline.server import local_cluster
 from raftline.server.local_cluster import LocalCluster, LocalNode, is_running, open_cluster
 
 
@@ -109,3 +110,20 @@ def test_stopping_what_does_not_run_keeps_the_book(tmp_path: Path, raftline) -> 
     assert [row["name"] for row in rows] == ["node-1", "node-2"]
     assert raftline("up", "--data-dir", tmp_path, "--nodes", "1").code == 2
     assert raftline("up", "--data-dir", tmp_path, "--port-base", "21000").code == 2
+
+
+def test_nodes_of_another_user_are_not_stopped_and_it_is_said(
+    tmp_path: Path, raftline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = planned(tmp_path, 1)
+    node = msgspec.structs.replace(cluster.nodes[0], pid=os.getpid())
+    (tmp_path / "nodes.json").write_bytes(msgspec.json.encode([node]))
+
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(local_cluster, "is_running", lambda _: True)
+    monkeypatch.setattr(local_cluster.os, "kill", refuse)
+    ran = raftline("down", "--data-dir", str(tmp_path))
+    assert ran.code == 6
+    assert "runs as another user" in ran.err
