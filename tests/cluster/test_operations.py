@@ -158,6 +158,15 @@ def test_the_page_for_operators_from_top_to_bottom(machines: Machines) -> None:
                 machines.shell(plain.replace("10.0.0.1:8080", f"10.0.0.{number}:8080"), number)
         ran += 1
     assert ran >= 15
+    kept = machines.shell("raftline consume orders --from-beginning")
+    text = (ROOT / "docs" / "OPERATIONS.md").read_text()
+    script = re.search(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert script is not None
+    here = script[1].replace("10.0.0.1:8080", f"10.0.0.{first(machines)}:8080")
+    (machines.folder / "again.py").write_text(machines.here(here, 1))
+    machines.shell("python3 again.py")
+    again = machines.shell("raftline consume orders-restored --from-beginning")
+    assert sorted(again.splitlines()) == sorted(kept.splitlines()) != []
 
 
 def first(machines: Machines) -> int:
