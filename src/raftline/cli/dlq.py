@@ -12,6 +12,8 @@ from raftline.gateways.message_ids import parse_message_id
 from raftline.model.names import DEAD_LETTERS
 
 commands = typer.Typer(help="Dead letters: list, show, redrive, purge.", no_args_is_help=True)
+REASONS = ("REJECTED", "MAX_RETRIES", "EXPIRED")
+STATES = ("dead", "redriven", "purged")
 PAGE_MAX = 1000
 WORK_MAX = 200  # letters of one call, so that progress is seen
 SKIPPED_SHOWN = 10
@@ -47,7 +49,10 @@ def list_letters(
     For example: raftline dlq list orders --reason REJECTED --from-time -1d
     """
     session: Session = context.obj
-    query = {**_filter(group, reason, key, from_time, to_time), "state": state}
+    query = {
+        **_filter(group, reason, key, from_time, to_time),
+        "state": words.one_of(state, "--state", STATES),
+    }
     found: list[dict[str, Any]] = []
     after = None
     while len(found) < count:
@@ -171,6 +176,9 @@ def _work(
     word = f"would be {done}" if dry else done
     count = sums["matched"] - len(skipped) if dry else sums[done]
     session.answer({**sums, "skipped": skipped, "dry_run": dry}, f"{count} {word}")
+    if len(body.get("ids", ())) > sums["matched"]:
+        missing = len(body["ids"]) - sums["matched"]
+        session.note(f"{missing} of the ids are no dead letters of {topic}")
     for row in skipped[:SKIPPED_SHOWN]:
         session.note(f"skipped {row['id']}: {row['why']}")
     if len(skipped) > SKIPPED_SHOWN:
@@ -193,7 +201,7 @@ def _count(session: Session, topic: str, verb: str, body: dict[str, Any]) -> int
 def _filter(group: str, reason: str, key: str | None, since: str, to: str) -> dict[str, Any]:
     given = {
         "group": group or None,
-        "reason": reason.upper() or None,
+        "reason": words.one_of(reason.upper(), "--reason", REASONS) or None,
         "key": key,
         "from": words.moment_ms(since, "--from-time"),
         "to": words.moment_ms(to, "--to-time"),

@@ -37,6 +37,13 @@ def priority(text: str) -> int | str | None:
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 
+def one_of(text: str, flag: str, known: tuple[str, ...]) -> str:
+    """Return a word of a list, or nothing: a typo would find nothing, and look like an answer."""
+    if text and text not in known:
+        raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}", param_hint=flag)
+    return text
+
+
 def pairs(given: list[str] | None, flag: str) -> dict[str, str]:
     """Read ``name=value`` words."""
     found: dict[str, str] = {}

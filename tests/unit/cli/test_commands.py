@@ -117,6 +117,8 @@ def test_a_refusal_is_text_and_an_exit_code(raftline, code, status, exit_code) -
         ("task", "get", ""),
         ("scheduled", "cancel", "orders.0.w1", ""),
         ("worker", "--exec", " ", "--drain"),
+        ("dlq", "list", "orders", "--state", "deadd"),
+        ("dlq", "purge", "orders", "--reason", "REJECTD"),
         ("up", "--set", "nonsense"),
         ("up", "--set", "no.such=1"),
         ("up", "--set", "wal.bytes_max=abc"),
