@@ -23,6 +23,7 @@ from raftline.config.settings import Settings
 
 ENVIRONMENT_PREFIX = "RAFTLINE_"
 # What Kubernetes puts into every pod for a service that is called raftline-something.
+_CHOICES = re.compile(r"\^\(([\w|]+)\)\$")  # a pattern that is a list of words
 _FOREIGN = re.compile(r".*_(PORT|SERVICE_HOST|SERVICE_PORT)(_.*)?")
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
@@ -219,7 +220,32 @@ def _convert(kind: type[msgspec.Struct], field: str, value: Any) -> Any:
         default: object = getattr(kind(), field)
         value = _READ.get(default.__class__, _as_is)(field, value)
     (info,) = (info for info in msgspec.structs.fields(kind) if info.name == field)
-    return msgspec.convert(value, info.type)
+    try:
+        return msgspec.convert(value, info.type)
+    except msgspec.ValidationError as error:
+        raise ValueError(_in_words(info.type) or str(error)) from error
+
+
+def _in_words(kind: Any) -> str:
+    """Say what a choice, a name or an address may be; empty: the error says it well enough."""
+    found = msgspec.inspect.type_info(kind)
+    while isinstance(found, msgspec.inspect.Metadata):
+        found = found.type
+    match found:
+        case msgspec.inspect.LiteralType(values=values):
+            return f"use one of {', '.join(map(str, values))}"
+        case msgspec.inspect.StrType(pattern=str(pattern)):
+            choices = _CHOICES.fullmatch(pattern)
+            if choices is not None:
+                return f"use one of {choices[1].replace('|', ', ')}"
+            is_name = pattern.startswith("^[A-Z")
+            return (
+                "use 1 to 64 letters, digits, '.', '_' or '-'"
+                if is_name
+                else "write http://host:port"
+            )
+        case _:
+            return ""
 
 
 def _as_is(field: str, text: str) -> Any:

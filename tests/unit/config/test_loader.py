@@ -219,3 +219,20 @@ def test_a_large_disk_is_full_later() -> None:
     log = load(None, {}, {"log.free_bytes_enough": "2GB"}).log
     assert log.free_bytes_min(10**10) == 5 * 10**8, "a twentieth of a small disk"
     assert log.free_bytes_min(10**12) == 2 * 10**9, "what is enough on a large one"
+
+
+@pytest.mark.parametrize(
+    ("setting", "given", "said"),
+    [
+        ("log_output.level", "loud", "use one of debug, error, info, warning"),
+        ("topics.partitioner", "md5", "use one of murmur2, crc32"),
+        ("node.name", "a b", "use 1 to 64 letters, digits"),
+        ("telemetry.otlp_endpoint", "collector", "write http://host:port"),
+    ],
+)
+def test_a_wrong_choice_is_told_what_there_is(setting: str, given: str, said: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(None, {}, {setting: given})
+    (problem,) = caught.value.problems
+    assert said in problem
+    assert "regex" not in problem
