@@ -56,6 +56,10 @@ PRESETS = {
 }
 
 
+class NoFault(ChaosProblem):
+    """None of the faults that were asked for can be had here: nothing was started."""
+
+
 class Happened(msgspec.Struct, frozen=True):
     """One fault of a run."""
 
@@ -174,7 +178,8 @@ def _choose(plan: Plan) -> tuple[dict[str, Fault], dict[str, str]]:
         else:
             usable[name] = fault
     if not usable:
-        raise ChaosProblem(f"no fault can be had here: {left_out}")
+        why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise NoFault(f"no fault can be had here: {why}")
     return usable, left_out
 
 

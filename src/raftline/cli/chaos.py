@@ -79,7 +79,7 @@ def chaos(
     from raftline.chaos.faults import BY_NAME
     from raftline.chaos.rig import ChaosProblem
     from raftline.chaos.run import PRESETS as KNOWN
-    from raftline.chaos.run import Plan, run_chaos
+    from raftline.chaos.run import NoFault, Plan, run_chaos
 
     session: Session = context.obj
     if listed:
@@ -113,6 +113,10 @@ def chaos(
         if data_dir is None:
             shutil.rmtree(directory, ignore_errors=True)
         raise
+    except NoFault as problem:
+        if data_dir is None:
+            shutil.rmtree(directory, ignore_errors=True)
+        raise InvalidArgument(str(problem), "raftline chaos --list") from problem
     except ChaosProblem as problem:
         exits.complain(f"the run did not come to its end: {problem}", f"logs: {directory}")
         return exits.CHECK_FAILED

@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import tempfile
 import threading
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from raftline.chaos.rig import ChaosProblem, Rig
 from raftline.chaos.run import PRESETS, Happened, Plan, _choose, _explain
 from raftline.chaos.scene import Scene
 from raftline.chaos.wires import Wires
+from raftline.cli import main
 
 
 def test_what_cannot_be_had_here_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch):
@@ -81,3 +83,15 @@ def test_all_nodes_are_all_nodes_of_the_beginning(tmp_path: Path):
     assert sorted(scene.victims()) == [f"node-{n}" for n in range(1, 6)]
     rig.plan.plan(6, None, ())  # a node that joined later comes and goes
     assert len(scene.victims()) == 5
+
+
+def test_a_run_of_nothing_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: str(tmp_path / "run"))
+    assert main(["chaos", "--faults", "eio,packet-loss"]) == 2
+    said = capfd.readouterr().err
+    assert "no fault can be had here: eio: " in said
+    assert "packet-loss: " in said
+    assert not (tmp_path / "run").exists()
