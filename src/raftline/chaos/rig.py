@@ -338,12 +338,15 @@ class Rig:
 
         def problem() -> str:
             name = hurt or self.running()[0]
-            return f"{self.status(name)}\n{self.log_text(name)[-3000:]}"
+            return f"{self.why(name)}\n{self.log_text(name)[-3000:]}"
 
         wait_for(is_whole, seconds, problem, WHOLE_LOOK_S)
 
     def _is_whole(self, name: str) -> bool:
-        status = self.status(name)
+        try:
+            status = self.status(name)
+        except RaftlineError:  # of a cluster that others hurt: it went away again
+            return False
         if status["quarantined"] or status["leaderless"]:
             return False
         rows = [row for topic in status["topics"] for row in topic["partitions"]]

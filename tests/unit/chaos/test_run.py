@@ -95,3 +95,8 @@ def test_a_run_of_nothing_starts_nothing(
     assert "no fault can be had here: eio: " in said
     assert "packet-loss: " in said
     assert not (tmp_path / "run").exists()
+
+
+def test_a_node_that_nobody_hears_is_not_whole_and_no_error(tmp_path: Path):
+    """Others may kill a node of a cluster that was taken while it is looked at."""
+    assert not Rig(tmp_path)._is_whole("node-1")
