@@ -228,10 +228,10 @@ class InvalidTopic(Invalid):
 
     code = "invalid_topic"
 
-    def __init__(self, topic: str, reason: str) -> None:
+    def __init__(self, topic: str, reason: str, hint: str = "") -> None:
         super().__init__(
             f"{topic[:300]!r} cannot be the name of a topic: {reason}",
-            "use 1 to 249 letters, digits, '.', '_' or '-'; not '.' or '..'",
+            hint or "use 1 to 249 letters, digits, '.', '_' or '-'; not '.' or '..'",
         )
 
 

@@ -35,6 +35,7 @@ from raftline.machines.catalog.state import LEAVING
 from raftline.machines.partition.commands import Noop
 from raftline.model.errors import (
     InvalidArgument,
+    InvalidTopic,
     NodeExists,
     NotReady,
     OverLimit,
@@ -50,6 +51,7 @@ from raftline.model.ids import (
     node_of,
 )
 from raftline.model.limits import REPLICATION_FACTOR_MAX
+from raftline.model.names import traced_topic
 from raftline.model.settings import check_settings
 from raftline.node.catalog import CatalogHost
 from raftline.node.command_proposal import Applied, CommandProposal
@@ -330,6 +332,8 @@ class Admin:
     def _create_topic(self, host: CatalogHost, arguments: Arguments, at_ms: int) -> CreateTopic:
         defaults = self._node.settings
         name = _text(arguments, "name")
+        if (source := traced_topic(name)) in host.machine.topics:
+            raise InvalidTopic(name, f"it means the trace of {source}", "use another name")
         partitions = arguments.get("partitions") or new_topic_partitions(defaults, name)
         # A default is no order: it yields where there are fewer nodes.
         factor = arguments.get("replication_factor") or min(

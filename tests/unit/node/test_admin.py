@@ -1,6 +1,8 @@
 """Commands on the catalog: who may judge them, and when."""
 
-from raftline.model.errors import NotReady, RaftlineError, TopicExists
+import pytest
+
+from raftline.model.errors import InvalidTopic, NotReady, RaftlineError, TopicExists
 from raftline.model.ids import CATALOG_SHARD
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.whole import answer_of, node
@@ -57,6 +59,15 @@ def test_topics_are_made_and_deleted_once_through_changes_of_leaders() -> None:
             assert heard[0]["name"] == name
             sim.start(leader)
             sim.wait_ready([leader])
+
+
+def test_no_topic_hides_the_trace_of_another() -> None:
+    """A publish to ``orders.trace`` made that topic, and the trace of orders was read no more."""
+    with cluster(nodes=1, seed=36) as sim:
+        sim.create_topic("orders", partitions=1)
+        with pytest.raises(InvalidTopic, match="trace of orders"):
+            sim.append("orders.trace", [b"x"])
+        sim.append("app.trace", [b"nobody's trace"])
 
 
 def test_a_leader_that_nobody_hears_does_not_say_that_a_topic_exists() -> None:

@@ -77,8 +77,9 @@ def test_a_reader_at_the_end_waits_for_more(sim: SimCluster) -> None:
 
 def test_a_trace_of_nothing_is_no_topic_and_a_real_topic_comes_first(sim: SimCluster) -> None:
     assert read(sim, "nothing.trace", 0) == UnknownTopic("nothing")
-    sim.create_topic(TRACE, partitions=1)
-    sim.append(TRACE, [b"mine"])
-    reply = read(sim, TRACE, 0)
+    sim.create_topic("later.trace", partitions=1)  # while there is nothing that it would hide
+    sim.append("later.trace", [b"mine"])
+    sim.create_topic("later", partitions=1)
+    reply = read(sim, "later.trace", 0)
     assert isinstance(reply, ReadReply)
     assert [message.value for message in open_batches(reply.batches)] == [b"mine"]
