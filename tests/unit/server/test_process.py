@@ -35,7 +35,13 @@ class Runs:
         return port
 
     def start(
-        self, mode: str = "", *, flags: tuple[str, ...] = (), insecure: bool = False, **changes: str
+        self,
+        mode: str = "",
+        *,
+        flags: tuple[str, ...] = (),
+        before: tuple[str, ...] = (),
+        insecure: bool = False,
+        **changes: str,
     ) -> "Child":
         http_port, peer_port = self.ports
         addresses = {"http": f"127.0.0.1:{http_port}", "peer": f"127.0.0.1:{peer_port}"}
@@ -46,7 +52,7 @@ class Runs:
             listen=ListenSettings(**(addresses | changes)),
         )
         child = subprocess.Popen(
-            [sys.executable, *flags, "-m", "tests.unit.server.little_program",
+            [*before, sys.executable, *flags, "-m", "tests.unit.server.little_program",
              msgspec.json.encode(settings).decode(), mode],
             stderr=subprocess.PIPE, text=True, cwd=ROOT,
             env={**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"},
@@ -243,11 +249,7 @@ def test_big_blocks_are_kept() -> None:
 
 def test_a_node_takes_as_many_open_files_as_it_may(runs: Runs) -> None:
     """1,000 partitions written in a minute found none left, and went out of service."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
-    try:
-        child = runs.start()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    child = runs.start(before=("sh", "-c", 'ulimit -S -n 256 && exec "$@"', "sh"))
     assert child.wait_serving() == 200
     assert resource.prlimit(child.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
