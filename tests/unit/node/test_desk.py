@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from crc32c import crc32c
 
 from raftline.machines.delivery.commands import (
     ACK,
@@ -16,6 +17,7 @@ from raftline.model.batch import check_batch
 from raftline.model.calls import Received, Settled
 from raftline.model.errors import RaftlineError, StorageFault, TooLarge
 from raftline.model.ids import ReplicaId, node_of
+from raftline.model.limits import BATCH_HEADER_BYTES
 from raftline.model.records import seal_batch
 from raftline.node import desk
 from raftline.node.readers import ReadDone, Readers
@@ -509,6 +511,21 @@ def test_an_ordered_group_reads_keys_of_cold_messages(sim: SimCluster) -> None:
         settle(sim, got)
     shown = question(sim, "group.show", group=GROUP)
     assert (shown["floor"], shown["lag"]) == (40, 0)
+
+
+def test_an_ordered_group_comes_past_a_batch_that_numbers_its_messages_in_its_own_way(
+    sim: SimCluster,
+) -> None:
+    leader, _ = lead(sim, TOPIC)
+    odd = bytearray(seal_batch([(b"k", b"hello world", (), 1)]))
+    odd[BATCH_HEADER_BYTES + 3] = 18  # it says that it is the tenth of its batch
+    odd[17:21] = crc32c(bytes(odd[21:])).to_bytes(4, "big")
+    for batch in (bytes(odd), seal_batch([(b"k", b"after", (), 1)])):
+        info = check_batch(batch)
+        answer_of(
+            sim, lambda done, b=batch, i=info: node(sim, leader).append(TOPIC, 0, b, i, 5000, done)
+        )
+    assert offsets(receive(sim, ordered=True)) == [0, 1]
 
 
 @pytest.mark.parametrize("wait_ms", [0, 3_000])
