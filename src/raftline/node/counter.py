@@ -2,7 +2,7 @@
 
 State
     The receivers that wait, in the order they came; the offsets reserved by Grants that are on
-    their way; the chooser that knows what goes out next.
+    their way; the chooser that knows what goes out next; keys that were read and not fed to it.
 """
 
 from collections import deque
@@ -19,12 +19,11 @@ from raftline.machines.delivery.selection import Chooser
 from raftline.model.calls import Received
 from raftline.model.errors import RaftlineError
 from raftline.model.intervals import IntervalSet, Range
-from raftline.model.key_hash import key_hash
-from raftline.model.records import open_or_count
 
 if TYPE_CHECKING:
     from raftline.machines.delivery.group import WorkGroup
     from raftline.node.desk import DeskSettings
+    from raftline.node.key_pages import KeyPage
     from raftline.node.partition import PartitionHost
 
 
@@ -112,6 +111,7 @@ class Counter:
         "is_more",
         "name",
         "opening",
+        "page",
         "parked",
         "settings",
     )
@@ -122,6 +122,7 @@ class Counter:
         self.parked: deque[Receiver] = deque()
         self.opening = False
         self.feeding = False  # keys of an ordered group are being read
+        self.page: KeyPage | None = None  # keys that were read: fed a little a turn
         self.is_more = False  # the last choice was cut short: ask again soon
         self._reserved = IntervalSet()
         self._chooser = Chooser(settings.priorities, settings.bound_ms)
@@ -167,13 +168,21 @@ class Counter:
             return None
         return self._ordered.wants(group, host.log.log_end, count_max)
 
-    def feed(self, group: "WorkGroup", host: "PartitionHost", batches: bytes) -> None:
-        """Read the keys of messages that are to be chosen from."""
-        lane_of = host.machine.lanes.lane_of
-        messages = open_or_count(batches)
-        hashes = [key_hash(message.key, lane_of(message.offset)) for message in messages]
-        if messages:
-            self._ordered.feed(group, messages[0].offset, hashes)
+    def feed(self, group: "WorkGroup", offset: int, count_max: int) -> int:
+        """Feed keys that were read, from ``offset`` on; return of how many messages. 0: read them.
+
+        ``offset`` is what is wanted now: the group may have begun anew since they were read.
+        """
+        page = self.page
+        if page is None:
+            return 0
+        at = offset - page.start
+        hashes = page.hashes[at : at + count_max] if at >= 0 else ()
+        if hashes:
+            self._ordered.feed(group, offset, hashes)
+        if not hashes or at + len(hashes) == len(page.hashes):
+            self.page = None
+        return len(hashes)
 
     @staticmethod
     def is_idle(group: "WorkGroup", host: "PartitionHost") -> bool:

@@ -17,6 +17,9 @@ Invariants
     D4  Messages are handed out in the order of the chooser; receivers are served in turn.
     D5  Commands are proposed in the order they came, of about ``TURN_ROWS`` rows a turn; what is
         left goes with the next turn, or is answered when its time is up.
+    D6  In one turn of the loop the keys of ``FEED_MESSAGES`` are fed and ``OPEN_MESSAGES`` are
+        opened, however many ask; more are opened in the segment lane. Who finds nothing meanwhile
+        is not told so: he is served once there is something.
 """
 
 from collections.abc import Sequence
@@ -44,6 +47,7 @@ from raftline.model.limits import DELIVER_COMMANDS_MAX
 from raftline.node.counter import Counter, Receiver, Watcher
 from raftline.node.deliver_proposal import NEVER, DeliverCall, DeliverDone, DeliverProposal
 from raftline.node.desk_reading import READ_AGAIN_MS, Reading
+from raftline.node.key_pages import KeyPage, is_little, read_page
 from raftline.node.query_leases import QueryReceiver, serve_query
 
 if TYPE_CHECKING:
@@ -54,7 +58,8 @@ if TYPE_CHECKING:
 ENTRY_BYTES = 1 << 20  # commands of one turn share entries up to about this size
 TURN_ROWS = 500  # rows that the commands of one turn may change: every replica applies them at once
 FEED_BYTES = 128 << 10  # messages whose keys are read at once
-FEEDS_MAX = 4  # such reads in one go
+FEED_MESSAGES = 2_000  # whose keys are fed in one turn of the loop
+OPEN_MESSAGES = 100  # opened for it
 TICK_AGAIN_MS = 100  # after log time could not pass: leadership was being handed over
 
 
@@ -98,6 +103,10 @@ class Desk:
         self._timer: Timer | None = None
         self._timer_due = 0
         self._closed = False
+        self._feed_left = FEED_MESSAGES  # in this turn of the loop
+        self._open_left = OPEN_MESSAGES
+        self._awaits_turn = False
+        self._is_cut = False  # somebody found nothing because it was used up
         self.settings: DeskSettings
         self._watchers: list[Watcher] = []  # some may have been told by another partition
 
@@ -336,8 +345,22 @@ class Desk:
     def _is_served(self, counter: Counter, served: bool) -> bool:  # noqa: FBT001
         """Come back soon where nothing was found because the walk was cut short."""
         if not served and counter.is_more:
-            self._clock.call_soon(self._look_again)
+            self._is_cut = True
+            self._await_turn()
         return served
+
+    def _await_turn(self) -> None:
+        if not self._awaits_turn:
+            self._awaits_turn = True
+            self._clock.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        """Others had their turn: go on feeding. D6."""
+        self._awaits_turn = False
+        self._feed_left, self._open_left = FEED_MESSAGES, OPEN_MESSAGES
+        is_cut, self._is_cut = self._is_cut, False
+        if is_cut:
+            self._look_again()
 
     def _look_again(self) -> None:
         if not self._closed:
@@ -349,39 +372,64 @@ class Desk:
             self._clock.call_later(wait_ms, self._look_again)
 
     def _feed(self, counter: Counter, group: WorkGroup, count_max: int) -> bool:
-        """Have an ordered group know the keys of what comes next; False: they are being read."""
+        """Have an ordered group know the keys of what comes next; False: it waits for them. D6."""
         if counter.feeding:
             return False
         counter.is_more = False
-        log = self._host.log
-        for _ in range(FEEDS_MAX):
-            wanted = counter.wants(group, self._host, count_max)
-            if wanted is None:
+        while (wanted := counter.wants(group, self._host, count_max)) is not None:
+            if self._feed_left <= 0:
+                counter.is_more = True
                 return True
-            found = log.read_tail(wanted[0], FEED_BYTES)
-            if found is None:
-                counter.feeding = True
-
-                def fed(reply: ReadReply | RaftlineError) -> None:
-                    counter.feeding = False
-                    if self._closed:
-                        return
-                    if isinstance(reply, RaftlineError):
-                        self.come_back(READ_AGAIN_MS)  # damage is being repaired
-                        return
-                    if self._host.machine.delivery.groups.get(counter.name) is group:
-                        counter.feed(group, self._host, reply.batches)
-                    self._look_again()
-
-                def read(reply: ReadReply | RaftlineError) -> None:
-                    """It may come at once, while who asked is being served: hear of it after."""
-                    self._clock.call_soon(lambda: fed(reply))
-
-                self._host.readers.read_cold(wanted[0], FEED_BYTES, log.log_end, read)
+            fed = counter.feed(group, wanted[0], self._feed_left)
+            self._feed_left -= fed
+            self._await_turn()
+            if not fed and not self._read_keys(counter, wanted[0]):
                 return False
-            counter.feed(group, self._host, b"".join(found))
-        counter.is_more = True
         return True
+
+    def _read_keys(self, counter: Counter, start: int) -> bool:
+        """Read the keys of what comes next; False: it takes its time."""
+        log = self._host.log
+        found = log.read_tail(start, FEED_BYTES)
+        if found is not None:
+            return self._open_keys(counter, b"".join(found))
+        counter.feeding = True
+
+        def read(reply: ReadReply | RaftlineError) -> None:
+            """It may come at once, while who asked is being served: hear of it after."""
+            self._clock.call_soon(lambda: self._read_cold(counter, reply))
+
+        self._host.readers.read_cold(start, FEED_BYTES, log.log_end, read)
+        return False
+
+    def _read_cold(self, counter: Counter, reply: ReadReply | RaftlineError) -> None:
+        counter.feeding = False
+        if self._closed:
+            return
+        if isinstance(reply, RaftlineError):
+            self.come_back(READ_AGAIN_MS)  # damage is being repaired
+        elif self._open_keys(counter, reply.batches):
+            self._look_again()
+
+    def _open_keys(self, counter: Counter, batches: bytes) -> bool:
+        """Open batches: a few messages at once, more of them in the lane (False)."""
+        lanes = self._host.machine.lanes
+        if is_little(batches, self._open_left):
+            counter.page = page = read_page(batches, lanes)
+            self._open_left -= len(page.hashes)
+            self._await_turn()
+            return True
+        counter.feeding = True
+        held = lanes.hold()
+
+        def opened(page: KeyPage | None, error: BaseException | None) -> None:
+            if error is not None:
+                raise error  # nothing that a batch may hold: a bug
+            counter.feeding, counter.page = False, page
+            self._look_again()
+
+        self._host.readers.run(lambda: read_page(batches, held), opened)
+        return False
 
     def grant(
         self,

@@ -10,7 +10,7 @@ Invariants
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from raftline.model.calls import Looked, ReadReply
 from raftline.model.errors import OffsetOutOfRange, RaftlineError, ShuttingDown, StorageFault
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from raftline.node.led import Growth
     from raftline.node.partition import PartitionHost
 
+T = TypeVar("T")
 ReadDone = Callable[[ReadReply | RaftlineError], None]
 Parked = tuple[int, int, float, ReadDone]  # offset, bytes_max, deadline, done
 
@@ -100,6 +101,12 @@ class Readers:
     def read_cold(self, offset: int, bytes_max: int, end: int, done: ReadDone) -> None:
         """Read whole batches up to ``end`` that are not in memory any more."""
         self._segments.read(self._host, offset, bytes_max, done, end)
+
+    def run(
+        self, job: Callable[[], T], done: Callable[[T | None, BaseException | None], None]
+    ) -> None:
+        """Do in the lane what takes too long with what was read."""
+        self._segments.run(job, done)
 
     def _reply(self, buffers: list[bytes | bytearray | memoryview]) -> ReadReply:
         term = self._host.replica.raft.term if self._host.replica is not None else 0

@@ -534,6 +534,7 @@ def test_a_message_behind_many_of_a_parked_key_is_found_at_once(
 ) -> None:
     """More of them than are read in one go; then nothing happens that would wake anybody."""
     monkeypatch.setattr(desk, "FEED_BYTES", 2_000)
+    monkeypatch.setattr(desk, "FEED_MESSAGES", 4)
     leader, _ = lead(sim, TOPIC)
     for at in range(20):
         key = b"free" if at == 19 else b"parked"

@@ -98,6 +98,13 @@ class Lanes:
         track = self._tracks.get(priority)
         return track.end if track is not None else None
 
+    def hold(self) -> "Lanes":
+        """Return the lanes as they are now, for whoever asks in a helper thread."""
+        held = Lanes()
+        held._tracks = {priority: track.hold() for priority, track in self._tracks.items()}
+        held._listed, held._priorities = self._listed.hold(), self._priorities
+        return held
+
     def freeze(self) -> Callable[[], bytes]:
         """Hold the state as it is now; the callable joins its bytes."""
         if not self._tracks:
@@ -235,6 +242,12 @@ class Track:
             return []
         starts, ends = self._chunks[-1]
         return [*self._chunks[:-1], (starts[:], ends[:])]
+
+    def hold(self) -> "Track":
+        """Return the track as it is now."""
+        held = Track()
+        held._chunks, held._firsts, held.end = self.share(), self._firsts[:], self.end
+        return held
 
     def check(self) -> None:
         """Raise if an invariant is broken."""

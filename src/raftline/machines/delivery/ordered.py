@@ -81,7 +81,7 @@ class Ordered:
 
     def wants(self, work: WorkGroup, end: int, count: int) -> Range | None:
         """Return the offsets to feed next, from the first on; None: there is no need or no room."""
-        enough = min(count, RANGES_MAX, self._window_max)
+        enough = min(count, 2 * RANGES_MAX, self._window_max)  # a query is given two choices
         if len(self._free) >= enough or self.parked >= self._parked_max:
             return None
         self._fed = max(self._fed, work.floor)
