@@ -7,8 +7,9 @@ Rules
     W3  ``stop`` (SIGTERM, SIGINT): nothing more is leased, what runs may finish for ``grace``;
         what does not is nacked, so that others run it at once. A second one takes the grace away.
     W4  A task this app does not know is nacked with a delay: another program may know it.
-    W5  Nothing a task raises ends the thread that runs it, ``sys.exit()`` and a cancelled coroutine
-        included: the worker would run fewer and fewer tasks, and end as if it were told to.
+    W5  Nothing a task raises ends the thread that runs it, ``sys.exit()``, a cancelled coroutine
+        and what its arguments raise as they are made included: the worker would run fewer and
+        fewer tasks, and end as if it were told to.
     W6  A worker that drains ends when nothing is left, not when nobody answered.
 """
 
@@ -170,12 +171,12 @@ class Worker:
             self._settle(message, lambda: message.reject(reason))
             return
         try:
-            arguments, named = task.signature.decode(message.value)
-        except InvalidArgument as error:
-            reason = error.message[:REASON_CHARS]
-            self._settle(message, lambda: message.reject(reason))
-            return
-        try:
+            try:
+                arguments, named = task.signature.decode(message.value)
+            except InvalidArgument as error:
+                reason = error.message[:REASON_CHARS]
+                self._settle(message, lambda: message.reject(reason))
+                return
             returned = _call(task, arguments, named)
             if self._app.results_topic:
                 self._keep(line, message, returned)

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -67,6 +68,19 @@ def asks_without_a_delay() -> None:
 def prints(text: object = None) -> None: ...
 
 
+@dataclass
+class Order:
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number < 0:
+            raise LookupError(f"there is no order {self.number}")
+
+
+@app.task
+def ships(order: Order) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("name", "payload", "failed"),
     [
@@ -76,6 +90,7 @@ def prints(text: object = None) -> None: ...
         ("raises", b"{}", 1),
         ("raises_without_words", b"{}", 1),
         ("asks_without_a_delay", b"{}", 1),
+        ("ships", b'{"order": {"number": -1}}', 1),
         ("prints", b'"\xff"', 0),
         ("prints", b"[" * 50_000 + b"]" * 50_000, 0),
     ],
@@ -86,6 +101,7 @@ def prints(text: object = None) -> None: ...
         "raises",
         "raises_without_words",
         "asks_without_a_delay",
+        "its arguments raise",
         "no text",
         "too deep",
     ],
