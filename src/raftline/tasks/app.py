@@ -11,7 +11,6 @@ Where the outcome is
     before the task is acked.
 """
 
-import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -96,7 +95,6 @@ class Task(Generic[P, R]):
         self.function = function
         self.max_retries = max_retries
         self.priority = priority
-        self.is_async = inspect.iscoroutinefunction(function)
         self.signature = Signature(name, function, RESERVED)
         self.__doc__ = function.__doc__
 

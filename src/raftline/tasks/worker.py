@@ -15,6 +15,7 @@ Rules
 
 import asyncio
 import importlib
+import inspect
 import logging
 import os
 import signal
@@ -277,9 +278,9 @@ def run_worker(
 
 
 def _call(task: Task[Any, Any], arguments: list[Any], named: dict[str, Any]) -> Any:
-    if task.is_async:
-        return asyncio.run(task.function(*arguments, **named))
-    return task.function(*arguments, **named)
+    returned = task.function(*arguments, **named)
+    # Of a decorated coroutine function only what it returns tells what it is.
+    return asyncio.run(returned) if inspect.iscoroutine(returned) else returned
 
 
 def _traceback(error: BaseException) -> str:

@@ -3,7 +3,9 @@
 import asyncio
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from raftline.model.errors import InvalidArgument
 from raftline.model.message import Message as Stored
 from raftline.model.tasks import TASK_RETRIES_HEADER, TASK_TYPE_HEADER
 from raftline.tasks import App, Retry
-from raftline.tasks.worker import Worker
+from raftline.tasks.worker import Worker, _call
 from raftline.tasks.worker import log as worker_log
 
 NOBODY = "http://127.0.0.1:1"
@@ -122,6 +124,33 @@ def test_no_task_ends_its_worker(
         worker._run_one(line, message)
         assert message.is_settled
         assert (worker.done, worker.failed) == (0, failed)
+
+
+def logged(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function as many decorators do, whether it is a coroutine function or not."""
+
+    @wraps(function)
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        return function(*arguments, **named)
+
+    return wrapper
+
+
+ran: list[str] = []
+
+
+@app.task
+@logged
+async def is_decorated(text: str) -> str:
+    await asyncio.sleep(0)
+    ran.append(text)
+    return text
+
+
+def test_a_decorated_coroutine_function_is_run() -> None:
+    """It was made a coroutine, which nobody ran, and acked."""
+    assert _call(app.tasks["is_decorated"], [], {"text": "hello"}) == "hello"
+    assert ran == ["hello"]
 
 
 def test_a_delay_that_is_none_is_refused_where_it_is_written() -> None:
