@@ -247,10 +247,15 @@ class App:
         if not self.results_topic:
             raise InvalidArgument("this app keeps no results", "make it with App(results=True)")
         until_ms = mono_ms() + duration_ms(timeout)
+        after: str | None = None  # a page ends after so many bytes, whether or not it found some
         while True:
-            found = self.line.search(self.results_topic, key=id, limit=1)["messages"]
-            if found:
-                return msgspec.json.decode(self.line.message(found[0]["id"]).value or b"null")
+            page = self.line.search(self.results_topic, key=id, limit=1, after=after)
+            if page["messages"]:
+                found = page["messages"][0]["id"]
+                return msgspec.json.decode(self.line.message(found).value or b"null")
+            if page["next"] and mono_ms() <= until_ms:
+                after = page["next"]
+                continue
             state = self.get(id)
             if state["status"] == "dead":
                 raise TaskFailed(f"task {id} is dead: {state['last_error']}")

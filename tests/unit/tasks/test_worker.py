@@ -13,6 +13,7 @@ import pytest
 from raftline.client.clock import mono_ms
 from raftline.client.core.settles import Lease
 from raftline.client.line import Line
+from raftline.client.messages import Message as ReadMessage
 from raftline.client.received import Message, Receiving
 from raftline.model.errors import InvalidArgument
 from raftline.model.message import Message as Stored
@@ -193,3 +194,28 @@ def test_a_worker_that_is_stopped_as_it_begins_to_receive_ends(
         thread.start()
         thread.join(2)
         assert not thread.is_alive()
+
+
+def test_a_result_is_found_behind_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search looks through so many bytes a page; only the first page was looked at."""
+    keeps = App(NOBODY, results=True)
+    seen: list[str | None] = []
+    with Line(NOBODY, timeout="50ms") as line:
+        keeps._line = line
+
+        def search(topic: str, *, after: str | None, **wanted: Any) -> dict[str, Any]:
+            assert (topic, wanted) == ("tasks.results", {"key": "tasks.0.7", "limit": 1})
+            seen.append(after)
+            if after == "0:40":
+                found = [{"id": "tasks.results.0.41"}] if len(seen) > 3 else []
+                return {"messages": found, "next": None}
+            return {"messages": [], "next": {None: "0:20", "0:20": "0:40"}[after]}
+
+        stored = ReadMessage(
+            topic="tasks.results", partition=0, offset=41, timestamp_ms=5, value=b"42"
+        )
+        monkeypatch.setattr(line, "search", search)
+        monkeypatch.setattr(line, "message", lambda _: stored)
+        monkeypatch.setattr(keeps, "get", lambda _: {"status": "leased"})
+        assert keeps.result("tasks.0.7", "5s") == 42
+    assert seen == [None, "0:20", "0:40", "0:40"]
