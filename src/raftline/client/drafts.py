@@ -2,7 +2,10 @@
 
 import base64
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from raftline.client.asks import Moment, moment
 from raftline.client.core.batches import Handle, size_of
@@ -15,6 +18,7 @@ from raftline.model.limits import (
     HEADER_BYTES_MAX,
     HEADERS_MAX,
     KEY_BYTES_MAX,
+    OFFSET_MAX,
 )
 from raftline.model.message import Header
 from raftline.model.names import check_topic_name
@@ -76,13 +80,17 @@ def full_row(
     if priority:
         item["priority"] = priority
     if partition is not None:
-        item["partition"] = partition
+        item["partition"] = int(partition)  # whatever kind of whole number
     if dedup_key is not None:
         item["dedup_key"] = dedup_key
     if delay is not None:
         item["delay"] = duration_ms(delay)
     if deliver_at is not None:
-        item["deliverAt"] = moment(deliver_at)
+        item["deliverAt"] = _moment(deliver_at)
+    try:
+        msgspec.json.encode(item)  # others share the request: what it cannot carry is refused here
+    except ValueError as error:
+        raise InvalidArgument(f"the message cannot be sent as JSON: {error}") from error
     return (handle, topic, name, content, pairs, 0, -1, size, deadline_ms, wall_ms, item)
 
 
@@ -130,6 +138,17 @@ def header_pairs(headers: Headers | None) -> list[Header] | tuple[Header, ...]:
         return NO_HEADERS
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     return [(_header_name(name), to_bytes(f"header {name}", content)) for name, content in pairs]
+
+
+def _moment(deliver_at: object) -> str | int:
+    """Refuse here what no node can read: others share the request. Raises InvalidArgument."""
+    if isinstance(deliver_at, bool) or not isinstance(deliver_at, str | int | datetime):
+        text = f"deliver_at is a {type(deliver_at).__name__}"
+        raise InvalidArgument(text, "a datetime, RFC 3339, or Unix milliseconds")
+    found = moment(deliver_at)
+    if isinstance(found, int) and abs(found) > OFFSET_MAX:
+        raise InvalidArgument(f"deliver_at is {found}"[:100], "Unix milliseconds have 13 digits")
+    return found
 
 
 def _header_name(name: object) -> str:

@@ -8,6 +8,7 @@ from raftline.client.core.batches import message_id
 from raftline.client.core.receives import Leased, Receiver
 from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, RELEASE, Settle
 from raftline.model.errors import InvalidArgument
+from raftline.model.limits import OFFSET_MAX
 from raftline.model.message import Header
 from raftline.model.settings import parse_duration_ms
 
@@ -169,13 +170,17 @@ def plain_text(reason: object) -> str:
 
 def duration_ms(value: Duration) -> int:
     """Return milliseconds of ``"30s"`` or of a number of seconds. Raises InvalidArgument."""
-    if isinstance(value, str):
-        return parse_duration_ms(value)
-    if isinstance(value, timedelta):
-        return round(value.total_seconds() * 1000)
     try:
-        return round(value * 1000)
+        if isinstance(value, str):
+            found = parse_duration_ms(value)
+        elif isinstance(value, timedelta):
+            found = round(value.total_seconds() * 1000)
+        else:
+            found = round(value * 1000)
     except (TypeError, ValueError, OverflowError):  # not a number; or none that has an end
+        found = None
+    if found is None or abs(found) > OFFSET_MAX:  # more than a request can say
         raise InvalidArgument(
             f"{value!r} is not a duration"[:100], "write 30s, or a number of seconds"
-        ) from None
+        )
+    return found

@@ -155,3 +155,39 @@ def test_a_header_that_no_batch_can_hold_is_refused_at_once(name) -> None:
 def test_what_is_no_duration_is_refused_as_such(delay) -> None:
     with pytest.raises(InvalidArgument, match="is not a duration"):
         row(delay=delay)
+
+
+class Whole:
+    """A whole number of somebody else's."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __lt__(self, other: int) -> bool:
+        return self.number < other
+
+    def __int__(self) -> int:
+        return self.number
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {"deliver_at": 1_800_000_000.5},
+        {"deliver_at": Whole(5)},
+        {"deliver_at": True},
+        {"deliver_at": 10**20},
+        {"deliver_at": "\ud800"},
+        {"delay": 1e30},
+        {"delay": "999999999999999999w"},
+        {"delay": 1, "priority": "\ud800"},
+    ],
+)
+def test_what_would_spoil_the_request_of_others_is_refused_at_once(wishes) -> None:
+    """The thread that wrote the request raised, and the request with all in it never ended."""
+    with pytest.raises(InvalidArgument):
+        row(**wishes)
+
+
+def test_a_partition_may_be_any_whole_number() -> None:
+    assert row(delay=1, partition=Whole(2))[10]["partition"] == 2
