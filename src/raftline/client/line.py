@@ -295,7 +295,7 @@ class Line:
         Args:
             topic: where from.
             group: the work group; each message goes to one of its workers.
-            lease: time to settle a message; default as the topic says.
+            lease: time to settle a message; default what the topic said when it was looked up.
             count: how many may be leased at a time. The client begins with one and asks for as
                 many as are worked off in a tenth of the lease.
             wait: end after so long without a message (0: take what is there); default never.

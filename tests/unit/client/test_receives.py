@@ -68,6 +68,19 @@ def test_messages_come_with_their_lease() -> None:
     assert (poll["count"], poll["wait"], poll["lease"]) == (1, 20_000, LEASE_MS)
 
 
+def test_what_is_asked_for_is_leased_for_as_long_as_is_counted_on() -> None:
+    """The topic's setting may be another one by now: then leases ran out that were counted on."""
+    desk = Desk(leased(40, 1))
+    desk.receiver = Receiver(
+        desk.receiver._caller, desk.settles, desk._find, Wish(topic="t", group="g"), 1
+    )
+    desk.receiver.start()
+    desk.clock.advance(2)
+    ((lease, _),) = desk.receiver.ready
+    (poll,) = desk.polls()
+    assert poll["lease"] == lease.lease_ms == TopicMap("t", 1, "murmur2", 5).lease_ms
+
+
 def test_nothing_is_asked_for_behind_what_is_there() -> None:
     """A worker's thread asks when it sees that nothing is there; the answer may come before that.
 

@@ -196,7 +196,7 @@ class Receiver:
         body: dict[str, object] = {
             "count": self._pace.count,
             "wait": wait_ms,
-            "lease": wish.lease_ms,
+            "lease": self._lease_ms,  # what is counted on, also if the topic has another by now
             "member": wish.member,
             "partition": wish.partition,
             "bytes_max": wish.bytes_max,
