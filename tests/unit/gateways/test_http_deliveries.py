@@ -10,7 +10,7 @@ import pytest
 from raftline.gateways.lease_tokens import LeaseToken, decode_token, encode_token
 from raftline.gateways.opened import BYTES_MAX, OpenedBatches
 from raftline.model.errors import InvalidArgument
-from raftline.model.records import open_batches
+from raftline.model.records import open_batches, seal_batch
 from raftline.node.settle_pieces import PIECE_ROWS
 from raftline.testing.batches import seal
 from tests.unit.gateways.sim_web import GROUP, TOPIC, SimWeb, serve_sim, words
@@ -712,3 +712,26 @@ def test_a_call_that_ends_in_the_midst_says_what_is_settled(form: str) -> None:
             sim.uncut(leader, name)
 
     serve_sim(scenario, nodes=3)
+
+
+def test_the_name_of_a_priority_is_read_as_the_topic_has_it_by_now() -> None:
+    """A head is parsed once and kept; the names that a topic knows are a setting of it."""
+
+    async def scenario(web: SimWeb) -> None:
+        await web.create(lanes=3)
+        batch = seal_batch([(None, b"x", (), 1)])
+        fields = {
+            "Content-Type": BATCH,
+            "Raftline-Priority": "critical",
+        }
+        paths = [f"/v1/topics/{TOPIC}/messages", f"/v1/topics/{TOPIC}/partitions/0/messages"]
+        for path in paths:
+            assert (await web.ask("POST", path, batch, fields)).status == 400
+        await web.ok("PATCH", f"/v1/topics/{TOPIC}", {"settings": {"lanes": 5}})
+        for path in paths:
+            assert (await web.ask("POST", path, batch, fields)).status == 200
+        await web.ok("PATCH", f"/v1/topics/{TOPIC}", {"settings": {"lanes": 3}})
+        for path in paths:
+            assert (await web.ask("POST", path, batch, fields)).status == 400
+
+    serve_sim(scenario)

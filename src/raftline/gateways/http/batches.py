@@ -34,6 +34,7 @@ from raftline.model.errors import (
     InvalidArgument,
     RaftlineError,
 )
+from raftline.model.priorities import parse_priority
 
 BATCHES_MAX = 1_000  # in one request
 ANY_PARTITION = -1
@@ -93,7 +94,7 @@ class AppendBatches:
         self._partition = partition  # or ANY_PARTITION
         self._timeout_ms = timeout_ms
         self._batch_bytes_max = batch_bytes_max
-        self.priority = 0
+        self.priority = ""  # as the head says it
         self.dedup_key: bytes | None = None
 
     def run(self, connection: HttpConnection, known: Known, body: bytes) -> None:
@@ -171,9 +172,16 @@ class AppendBatches:
                 f"one dedup key for a batch of {info.count} messages",
                 "send the message alone, or as JSON with a dedup_key each",
             )
-        runs = ((0, info.count, self.priority),) if self.priority else ()
+        priority = self._priority()
+        runs = ((0, info.count, priority),) if priority else ()
         keys = ((0, hash_key(self.dedup_key)),) if self.dedup_key is not None else ()
-        return SideCar(runs, keys)
+        return SideCar(runs, keys) if runs or keys else None
+
+    def _priority(self) -> int:
+        """Read the priority as the topic has it now: heads are kept, its settings change."""
+        if not self.priority:
+            return 0
+        return parse_priority(self.priority, int(self._calls.settings_of(self._topic)["lanes"]))
 
 
 class SidedBatches(AppendBatches):

@@ -33,7 +33,6 @@ from raftline.model.limits import (
     READ_BYTES_DEFAULT,
     WAIT_MS_MAX,
 )
-from raftline.model.priorities import parse_priority
 from raftline.model.records import open_batch
 from raftline.node.ports import Clock
 
@@ -208,7 +207,10 @@ class MessageRoutes(NodePublisher):
         if not request.carries(replies.BATCH):
             return None
         partition = request.partition if "partition" in request.params else ANY_PARTITION
-        priority, dedup_key = self._beside(request)
+        dedup_key = None
+        if DEDUP_FIELD in request.fields.values:
+            dedup_key = check_dedup_key(request.fields.values[DEDUP_FIELD])
+        priority = request.fields.text(PRIORITY_FIELD)
         kind = SidedBatches if priority or dedup_key is not None else AppendBatches
         batches = kind(
             self._calls,
@@ -220,16 +222,6 @@ class MessageRoutes(NodePublisher):
         )
         batches.priority, batches.dedup_key = priority, dedup_key
         return batches.run
-
-    def _beside(self, request: Request) -> tuple[int, bytes | None]:
-        """Return priority and dedup key of sealed batches, from the fields of the head."""
-        priority, dedup_key = request.fields.text(PRIORITY_FIELD), None
-        if DEDUP_FIELD in request.fields.values:
-            dedup_key = check_dedup_key(request.fields.values[DEDUP_FIELD])
-        if not priority:
-            return 0, dedup_key
-        lanes = int(self._calls.settings_of(request.topic)["lanes"])
-        return parse_priority(priority, lanes), dedup_key
 
 
 def _place(offset: int, timestamp_ms: int, commit_end: int) -> dict[str, int]:
