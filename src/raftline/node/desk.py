@@ -180,6 +180,7 @@ class Desk:
                     self._counters[command.group].leased(command.spans, outcome)
             elif isinstance(command, Reset | DropGroup) and command.group in self._counters:
                 self._counters[command.group].restart()
+                self._forget(command.group)
         self.tell_freed()
         for name, start, end in self._host.machine.delivery.take_returned():
             counter = self._counters.get(name)
@@ -267,6 +268,14 @@ class Desk:
             counter = self._counters[name] = Counter(name, self.settings)
         return counter
 
+    def _forget(self, name: str) -> None:
+        """Let go of the counter of a group that is not there, if nothing hangs on it."""
+        counter = self._counters.get(name)
+        if counter is None or name in self._host.machine.delivery.groups:
+            return
+        if not (counter.parked or counter.is_looking or counter.has_reserved):
+            del self._counters[name]
+
     def _serve_parked(self, counter: Counter) -> None:
         """Serve receivers in turn until there is nothing more for the first of them. D4."""
         while counter.parked and not counter.opening:
@@ -323,6 +332,7 @@ class Desk:
             if refusal is not None:
                 for parked in counter.take_all():
                     parked.done(refusal)
+                self._forget(counter.name)
 
         self.collect([command], NEVER, 0, opened)
 

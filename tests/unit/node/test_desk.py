@@ -358,6 +358,42 @@ def test_an_ordered_group_that_is_dropped_and_begins_again_gets_everything(
     assert offsets(receive(sim, ordered=True)) == [0, 1, 2, 3]
 
 
+def test_nothing_is_kept_of_groups_that_are_gone_or_never_were(
+    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names come and go: a leader may lead for months."""
+    leader, _ = lead(sim, TOPIC)
+    fill(sim, 1)
+    desks = host(sim, leader, TOPIC).open_desk()
+    receive(sim, via=leader, group="stays")
+    for number in range(5):
+        name = f"passing-{number}"
+        assert offsets(receive(sim, via=leader, group=name, ordered=number == 0)) == [0]
+        sim.advance("100ms")  # its Grant is applied
+        question(sim, "group.drop", group=name)
+    monkeypatch.setattr("raftline.machines.delivery.machine.WORK_GROUPS_MAX", 1)
+    for number in range(5):
+        answer = answer_of(
+            sim, lambda done, n=number: ask(sim, done, via=leader, group=f"one-too-many-{n}")
+        )
+        assert isinstance(answer, RaftlineError), answer
+        assert answer.code == "over_limit"
+    assert list(desks._counters) == ["stays"]
+    assert offsets(receive(sim, via=leader, group="stays")) == []
+
+
+def test_who_waits_while_his_group_is_dropped_begins_it_anew(sim: SimCluster) -> None:
+    leader, _ = lead(sim, TOPIC)
+    fill(sim, 1)
+    settle(sim, receive(sim, via=leader), via=leader)
+    heard: list[Answer] = []
+    ask(sim, heard.append, via=leader, wait_ms=5_000)
+    sim.advance("100ms")
+    question(sim, "group.drop", group=GROUP)
+    sim.run_until(lambda: bool(heard))
+    assert offsets(heard[0]) == [0]
+
+
 def test_leases_end_by_themselves_while_nobody_asks(sim: SimCluster) -> None:
     fill(sim, 3, batch=3)
     receive(sim, count=2, lease_ms=1_000)
