@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from raftline.model.calls import Received
-from raftline.model.errors import NoLeader, RaftlineError
+from raftline.model.errors import NoLeader, RaftlineError, Unavailable
 from raftline.node.remote import VERB_READY, Answer
 
 if TYPE_CHECKING:
@@ -159,16 +159,25 @@ class SpreadReceive:
         left = self._deadline - self._node.clock.mono_ms()
         return min(int(left) + 1, WAIT_SLICE_MS) if left > 0 else 0
 
-    def _take(self, shards: list[int]) -> None:
-        """Ask the best partition; if others were faster there, the next one. W1."""
+    def _take(self, shards: list[int], refusal: RaftlineError | None = None) -> None:
+        """Ask the best partition; if others were faster there, or it cannot now, the next. W1."""
         ask = msgspec.structs.replace(self._ask, shard=shards[0], wait_ms=0)
         left = int(self._give_up - self._node.clock.mono_ms())
+        if refusal is not None and left <= PAUSE_MS:
+            self._done(refusal)
+            return
 
         def took(answer: Received | RaftlineError) -> None:
-            if isinstance(answer, RaftlineError) or answer.spans:
+            error = refusal
+            if isinstance(answer, Unavailable):
+                error = answer  # nothing was leased there
+            elif isinstance(answer, RaftlineError) or answer.spans:
                 self._done(answer)
-            elif len(shards) > 1:
-                self._take(shards[1:])
+                return
+            if len(shards) > 1:
+                self._take(shards[1:], error)
+            elif error is not None:
+                self._done(error)
             else:
                 self._again()
 

@@ -7,8 +7,9 @@ from raftline.machines.delivery.selection import Chooser
 from raftline.machines.partition.side_car import SideCar
 from raftline.model.batch import check_batch
 from raftline.model.calls import Appended, Received
-from raftline.model.errors import NoLeader, OverLimit, RaftlineError, UnknownTopic
+from raftline.model.errors import Damaged, NoLeader, OverLimit, RaftlineError, UnknownTopic
 from raftline.node import desks
+from raftline.node.desk_reading import Reading
 from raftline.testing import SimCluster, cluster
 from tests.unit.node.little_batches import batch
 from tests.unit.node.whole import answer_of, node, shard_of
@@ -96,6 +97,35 @@ def test_partitions_of_the_same_lane_take_turns(sim: SimCluster) -> None:
     seen = [receive(sim, partition=-1, count=1).partition for _ in range(12)]
     assert sorted(set(seen)) == list(range(PARTITIONS))
     assert max(seen.count(partition) for partition in seen) <= 4
+
+
+@pytest.mark.parametrize("wait_ms", [0, 2_000])
+def test_a_partition_that_cannot_be_read_keeps_nobody_from_the_others(
+    sim: SimCluster, wait_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the highest lane, so it is asked first, however often."""
+    send(sim, 1, b"high", 20)
+    send(sim, 2, b"normal")
+    send(sim, 3, b"low", -10)
+    real = Reading.next
+
+    def fail(reading: Reading) -> None:
+        if reading._desk.host.identity.partition == 1:
+            reading._took(Damaged(f"{TOPIC}/1@0", "a test"))
+        else:
+            real(reading)
+
+    monkeypatch.setattr(Reading, "next", fail)
+    for name in sim.nodes:
+        group = f"of-{name}"
+        for partition in (2, 3):
+            got = receive(sim, via=name, group=group, partition=-1, count=10, wait_ms=wait_ms)
+            assert (got.partition, offsets(got)) == (partition, [0])
+        began = sim.now_ms
+        how = {"via": name, "group": group, "partition": -1, "wait_ms": wait_ms}
+        answer = answer_of(sim, lambda done, how=how: ask(sim, done, **how))  # type: ignore[arg-type]
+        assert isinstance(answer, Damaged), answer
+        assert sim.now_ms - began < 1_000
 
 
 def test_one_who_waits_hears_of_a_message_anywhere(sim: SimCluster) -> None:
