@@ -6,7 +6,7 @@ import pytest
 
 from raftline.model.errors import NoLeader
 from tests.unit.gateways.sim_web import TOPIC, SimWeb, serve_sim
-from tests.unit.gateways.test_unreadable_batches import no_messages, store
+from tests.unit.gateways.test_unreadable_batches import join, no_messages, store
 from tests.unit.node.whole import node
 
 
@@ -80,5 +80,23 @@ def test_tasks_that_could_not_be_looked_at_are_not_left_out(
         fail(web, monkeypatch, method, name)
         reply = await web.ask("GET", path)
         assert (reply.status, reply.code) == (503, "no_leader"), reply.body
+
+    serve_sim(scenario)
+
+
+def test_a_poll_that_leases_is_as_long_as_one_receive_however_many_partitions() -> None:
+    """Each gave a mebibyte, or its largest message: a reply of a hundred partitions took a node."""
+
+    async def scenario(web: SimWeb) -> None:
+        await web.create(partitions=8)
+        for partition in range(8):
+            await web.publish("x" * 400_000, partition=partition)
+        path = f"/groups/readers/poll?{await join(web)}"
+        seen: set[str] = set()
+        for count in (3, 3, 2):
+            polled = await web.ok("GET", path)
+            assert len(polled["messages"]) == count
+            seen |= set(polled["messages"])
+        assert seen == {str(partition) for partition in range(8)}
 
     serve_sim(scenario)

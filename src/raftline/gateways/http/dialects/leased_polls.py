@@ -45,6 +45,7 @@ class LeasedPoll:
         "_left",
         "_member",
         "_request",
+        "_room",
         "_turn",
         "_view",
     )
@@ -72,6 +73,7 @@ class LeasedPoll:
         wait_ms = duration_ms("timeout", request.query.get("timeout", "0"), 0, WAIT_MS_MAX)
         self._deadline = clock.mono_ms() + wait_ms
         self._found: list[tuple[str, Delivered]] = []
+        self._room = READ_BYTES_DEFAULT  # of stored batches; each partition may give as much
         self._turn = turn  # which of the partitions is asked first
         self._view: MemberView | None = None
         exchange.weigh(READ_BYTES_DEFAULT)
@@ -92,7 +94,7 @@ class LeasedPoll:
 
     def _next(self, places: list[tuple[str, int]]) -> None:
         """Lease from one partition after the other until there is enough."""
-        if not places or not self._left:
+        if not places or not self._left or self._room <= 0:
             self._finish_round()
             return
         (topic, partition), rest = places[0], places[1:]
@@ -109,7 +111,7 @@ class LeasedPoll:
             self._group,
             partition,
             self._left,
-            READ_BYTES_DEFAULT,
+            self._room,
             0,
             0,
             self._member,
@@ -126,6 +128,7 @@ class LeasedPoll:
             return error
         self._found += [(topic, item) for item in items]
         self._left -= len(items)
+        self._room -= len(received.batches)
         return None
 
     def _finish_round(self) -> None:
