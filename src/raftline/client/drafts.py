@@ -12,13 +12,13 @@ from raftline.client.core.batches import Handle, size_of
 from raftline.client.core.sends import Row
 from raftline.client.leased import Duration, duration_ms
 from raftline.client.messages import put_bytes
+from raftline.config.moments import parse_moment_ms
 from raftline.model.errors import InvalidArgument, TooLarge
 from raftline.model.limits import (
     DEDUP_KEY_BYTES_MAX,
     HEADER_BYTES_MAX,
     HEADERS_MAX,
     KEY_BYTES_MAX,
-    OFFSET_MAX,
 )
 from raftline.model.message import Header
 from raftline.model.names import check_topic_name
@@ -30,6 +30,7 @@ Headers = Mapping[str, Bytes | None] | Sequence[tuple[str, Bytes | None]]
 
 NO_HEADERS: tuple[Header, ...] = ()
 TOPICS_CHECKED_MAX = 10_000
+PARTITION_MAX = (1 << 31) - 1  # more than a request can say
 
 CHECKED: set[str] = set()  # topics whose names are good
 
@@ -62,8 +63,10 @@ def full_row(
         parse_priority(priority)
     elif not isinstance(priority, str):
         raise InvalidArgument(f"priority {priority!r} is no number and no name", "leave it out")
-    if partition is not None and partition < 0:
-        raise InvalidArgument(f"partition {partition} is below 0", "leave it out")
+    if partition is not None and not 0 <= partition <= PARTITION_MAX:
+        raise InvalidArgument(
+            f"partition {partition} cannot be"[:100], "from 0 on; or leave it out"
+        )
     if delay is None and deliver_at is None and dedup_key is None:
         place = -1 if partition is None else partition
         row = (handle, topic, name, content, pairs, priority, place)
@@ -146,8 +149,8 @@ def _moment(deliver_at: object) -> str | int:
         text = f"deliver_at is a {type(deliver_at).__name__}"
         raise InvalidArgument(text, "a datetime, RFC 3339, or Unix milliseconds")
     found = moment(deliver_at)
-    if isinstance(found, int) and abs(found) > OFFSET_MAX:
-        raise InvalidArgument(f"deliver_at is {found}"[:100], "Unix milliseconds have 13 digits")
+    is_number = isinstance(found, str) and found.isascii() and found.isdigit() and len(found) < 19
+    parse_moment_ms("deliver_at", int(found) if is_number else found)
     return found
 
 

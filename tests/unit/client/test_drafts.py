@@ -163,8 +163,11 @@ class Whole:
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def __lt__(self, other: int) -> bool:
-        return self.number < other
+    def __le__(self, other: int) -> bool:
+        return self.number <= other
+
+    def __ge__(self, other: int) -> bool:
+        return self.number >= other
 
     def __int__(self) -> int:
         return self.number
@@ -178,6 +181,9 @@ class Whole:
         {"deliver_at": True},
         {"deliver_at": 10**20},
         {"deliver_at": "\ud800"},
+        {"deliver_at": "tomorrow"},
+        {"deliver_at": -1},
+        {"delay": 1, "partition": 1 << 31},
         {"delay": 1e30},
         {"delay": "999999999999999999w"},
         {"delay": 1, "priority": "\ud800"},
