@@ -197,6 +197,14 @@ class StreamConnection(asyncio.BufferedProtocol, Generic[E, S]):
             self.active_tick = tick
         return tick - self.active_tick > self.server.request_ticks_max
 
+    def _end_idle(self, transport: asyncio.Transport, tick: int) -> None:
+        """Close; who has not read the replies before is waited for no longer than others. I6."""
+        if not transport.is_closing():
+            transport.close()
+            self.active_tick, self._unsent = tick, transport.get_write_buffer_size()
+        elif self._reads_nothing(transport, tick):
+            transport.abort()
+
     # -- the bytes of a request that is not whole
 
     def _walk_own(self) -> None:

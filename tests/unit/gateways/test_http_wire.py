@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 
 import pytest
 
@@ -355,6 +356,29 @@ def test_an_idle_client_is_hung_up_on_and_a_waiting_one_is_not(
         assert await idle.is_closed()
         web.node.release()
         assert (await waiting.reply()).status == 200
+
+    serve(scenario)
+
+
+def test_an_idle_client_that_reads_nothing_is_let_go_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was closed after what it had not read: that is never, and it counted for as long."""
+    monkeypatch.setattr(stream_server, "TICK_MS", 10)
+
+    async def scenario(web: Web) -> None:
+        server = web.gateway.server
+        server.idle_ticks_max, server.request_ticks_max = 10, 5
+        web.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        with socket.socket() as silent:
+            silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            silent.connect(web.listener.getsockname())
+            silent.sendall(request("GET", "/openapi.json") * 2)
+            await web.until(lambda: server.connection_count == 1)
+            (connection,) = server._connections
+            await web.until(lambda: connection._transport.get_write_buffer_size() > 0)
+            assert not connection._stuck, "that is looked after anyway"
+            await web.until(lambda: server.connection_count == 0)
 
     serve(scenario)
 

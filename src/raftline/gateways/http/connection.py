@@ -265,7 +265,7 @@ class HttpConnection(StreamConnection[Exchange, "HttpServer"]):
         elif begun >= 0 and not self._paused and tick - begun > self.server.request_ticks_max:
             self._refuse(Refused(408, "the request did not arrive in time"))
         elif not self.exchanges and tick - self.active_tick > self.server.idle_ticks_max:
-            transport.close()
+            self._end_idle(transport, tick)
 
     def _watch_oldest(self, tick: int) -> None:
         """Say so when the same request is the oldest for too long."""

@@ -215,7 +215,7 @@ class KafkaConnection(StreamConnection[Exchange, "KafkaServer"]):
             if tick - self.partial_tick > server.request_ticks_max:
                 self.refuse("a frame did not arrive in time")
         elif not self.exchanges and tick - self.active_tick > server.idle_ticks_max:
-            transport.close()
+            self._end_idle(transport, tick)
 
     # -- requests
 
