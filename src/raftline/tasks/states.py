@@ -39,10 +39,10 @@ def state_of(line: Line, group: str, id: str) -> Json:  # noqa: A002
         message = line.message(f"{topic}.{partition}.{trace['offset']}")
         headers: dict[str, Any] = message.headers
         found["type"] = _text(headers.get(TASK_TYPE_HEADER)) or ""
-        found["priority"] = int(_text(headers.get(PRIORITY_HEADER)) or 0)
-        found["max_retries"] = int(_text(headers.get(TASK_RETRIES_HEADER)) or 0)
+        found["priority"] = _number(headers.get(PRIORITY_HEADER))
+        found["max_retries"] = _number(headers.get(TASK_RETRIES_HEADER))
         found["idempotency_key"] = _text(headers.get(TASK_KEY_HEADER))
-        found["payload"] = msgspec.json.decode(message.value or b"null")
+        found["payload"] = _payload(message.value or b"null")
     return found
 
 
@@ -58,6 +58,21 @@ def _tell(found: Json, row: Json) -> None:
         found["attempts"] = max(0, found["attempts"] - 1)  # it did not count
     if event in ("NACKED", "REJECTED") and row.get("reason"):
         found["last_error"] = row["reason"]
+
+
+def _number(content: bytes | None) -> int:
+    """Return the number in a header; 0 for what somebody else wrote there."""
+    text = _text(content) or ""
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 8 else 0
+
+
+def _payload(value: bytes) -> Any:
+    """Return the payload; what is no JSON as text, as ``GET /tasks/{id}`` does."""
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _text(value)
 
 
 def _text(content: bytes | None) -> str | None:

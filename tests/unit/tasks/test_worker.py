@@ -12,6 +12,7 @@ import pytest
 
 from raftline.client.clock import mono_ms
 from raftline.client.core.settles import Lease
+from raftline.client.leased import PRIORITY_HEADER
 from raftline.client.line import Line
 from raftline.client.messages import Message as ReadMessage
 from raftline.client.received import Message, Receiving
@@ -19,6 +20,7 @@ from raftline.model.errors import InvalidArgument
 from raftline.model.message import Message as Stored
 from raftline.model.tasks import TASK_RETRIES_HEADER, TASK_TYPE_HEADER
 from raftline.tasks import App, Retry
+from raftline.tasks.states import state_of
 from raftline.tasks.worker import Worker, _call
 from raftline.tasks.worker import log as worker_log
 
@@ -219,3 +221,19 @@ def test_a_result_is_found_behind_many_others(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(keeps, "get", lambda _: {"status": "leased"})
         assert keeps.result("tasks.0.7", "5s") == 42
     assert seen == [None, "0:20", "0:40", "0:40"]
+
+
+@pytest.mark.parametrize("payload", [b"hello", b"\xff", b"[" * 50_000])
+def test_a_task_of_another_program_is_shown_whatever_it_wrote(
+    payload: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = {PRIORITY_HEADER: b"high", TASK_RETRIES_HEADER: b"9" * 5_000}
+    stored = ReadMessage(
+        topic="jobs", partition=0, offset=3, timestamp_ms=5, value=payload, headers=headers
+    )
+    with Line(NOBODY, timeout="50ms") as line:
+        monkeypatch.setattr(line, "trace", lambda _: {"timeline": [], "offset": 3})
+        monkeypatch.setattr(line, "message", lambda _: stored)
+        state = state_of(line, "workers", "jobs.0.3")
+    assert state["payload"] == payload.decode("utf-8", "replace")
+    assert (state["status"], state["priority"], state["max_retries"]) == ("pending", 0, 0)
