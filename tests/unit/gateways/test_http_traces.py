@@ -402,3 +402,13 @@ def test_traces_have_a_retention_of_their_own() -> None:
         assert words(await web.trace(got[0]["id"]))[-2:] == ["NACKED", "RETAINED"]
 
     serve_sim(scenario)
+
+
+def test_a_time_of_very_many_digits_is_refused_and_no_bug() -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        for digits in (19, 5_000):
+            reply = await web.ask("GET", f"/v1/traces/search?topic={TOPIC}&from={'9' * digits}")
+            assert (reply.status, reply.code) == (400, "invalid_argument")
+
+    serve_sim(scenario)

@@ -81,7 +81,7 @@ class Asked:
 
 def moment_ms(name: str, value: str | int) -> int:
     """Return a moment in milliseconds. Raises InvalidArgument."""
-    if isinstance(value, str) and value.isascii() and value.isdigit():
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         value = int(value)
     return parse_moment_ms(name, value)
 

@@ -60,4 +60,5 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _moment_of(name: str, text: str) -> int:
-    return parse_moment_ms(name, int(text) if text.isascii() and text.isdigit() else text)
+    is_number = text.isascii() and text.isdigit() and len(text) < 19
+    return parse_moment_ms(name, int(text) if is_number else text)
