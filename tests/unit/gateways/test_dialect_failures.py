@@ -1,5 +1,6 @@
 """What the dialects do when one of their looks fails: drop nothing found, hide nothing."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from raftline.model.errors import NoLeader
 from tests.unit.gateways.sim_web import TOPIC, SimWeb, serve_sim
 from tests.unit.gateways.test_unreadable_batches import join, no_messages, store
+from tests.unit.gateways.web import request
 from tests.unit.node.whole import node
 
 
@@ -98,5 +100,32 @@ def test_a_poll_that_leases_is_as_long_as_one_receive_however_many_partitions() 
             assert len(polled["messages"]) == count
             seen |= set(polled["messages"])
         assert seen == {str(partition) for partition in range(8)}
+
+    serve_sim(scenario)
+
+
+def test_nothing_is_taken_by_a_request_that_is_given_nothing() -> None:
+    """HEAD is GET without a body: what it consumed was acked, and nobody ever saw it."""
+
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        await web.publish("a")
+        member = await join(web)
+        paths = [
+            f"/topic/{TOPIC}/consume?consumerID=c1",
+            f"/v1/groups/readers/poll?{member}",
+            f"/groups/readers/poll?{member}",
+        ]
+        for path in paths:
+            web.client.send(request("HEAD", path))
+            reading = asyncio.ensure_future(web.client.reply(head_only=True))
+            while not reading.done():
+                await asyncio.sleep(0)
+                web.sim.advance(0.001)
+            assert (reading.result().status, reading.result().fields["allow"]) == (405, "GET")
+        consumed = await web.ok("GET", paths[0])
+        assert [row["v"] for row in consumed["messages"]] == ["a"]
+        assert len((await web.ok("GET", paths[1]))["messages"]) == 1
+        assert len((await web.ok("GET", paths[2]))["messages"]["0"]) == 1
 
     serve_sim(scenario)

@@ -142,7 +142,7 @@ class GroupRoutes:
         add("POST", f"{one}/heartbeat", self.heartbeat, body=BeatBody, answer=MemberAnswer)
         add("POST", f"{one}/leave", self.leave, body=LeaveBody, answer=LeaveAnswer)
         query = "member_id generation limit wait_ms bytes_max poll"
-        add("GET", f"{one}/poll", self.poll, query=query, answer=PollAnswer)
+        add("GET", f"{one}/poll", self.poll, query=query, answer=PollAnswer, is_taking=True)
         add("POST", f"{one}/offsets", self.commit, body=CommitBody, answer=CommitAnswer)
         add("GET", f"{one}/offsets", self.offsets, answer=OffsetsOfGroup)
         add("POST", f"{one}/reset", self.reset, body=ResetBody, answer=ResetAnswer)

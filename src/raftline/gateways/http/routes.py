@@ -98,6 +98,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     produces: str = replies.JSON  # or several, with ", " between
     sealed: str = ""  # "in", "out": sealed batches are taken or given as well
     tag: str = "raftline"
+    is_taking: bool = False  # a GET that moves what it gives out: HEAD, which gives nothing, is not
 
 
 class Route:
@@ -180,7 +181,7 @@ class Router:
             params = _match(route.segments, segments)
             if params is None:
                 continue
-            if route.method == method:
+            if route.method == method and (line.method == method or not route.about.is_taking):
                 return self._prepare(route, line, fields, params)
             allowed.append(route.method)
         return _refusing(_not_here(line, allowed), allowed)

@@ -110,7 +110,8 @@ class FalconqRoutes:
         add, one = router.add, "/topic/{topic}"
         add("POST", f"{one}/publish", self.publish, body=PublishBody, answer=Committed, tag=TAG)
         query = "consumerID batch partitionID ack lease"
-        add("GET", f"{one}/consume", self.consume, query=query, answer=FalconBatch, tag=TAG)
+        takes: dict[str, Any] = {"query": query, "answer": FalconBatch, "is_taking": True}
+        add("GET", f"{one}/consume", self.consume, **takes, tag=TAG)
         query = "offset batch partitionID"
         add("GET", f"{one}/peek", self.peek, query=query, answer=FalconBatch, tag=TAG)
         add("GET", "/topics", self.topics, answer=dict[str, list[Any]], tag=TAG)

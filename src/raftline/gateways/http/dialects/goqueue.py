@@ -155,7 +155,8 @@ class GoqueueRoutes:
         told: dict[str, Any] = {"body": PublishBody, "answer": Published, "tag": TAG}
         add("POST", "/v1/topics/{topic}/publish", self.publish, **told)
         query = "member_id generation timeout limit"
-        add("GET", "/groups/{group}/poll", self.poll, query=query, answer=PolledAnswer, tag=TAG)
+        polls: dict[str, Any] = {"query": query, "answer": PolledAnswer, "is_taking": True}
+        add("GET", "/groups/{group}/poll", self.poll, **polls, tag=TAG)
         add("GET", "/v1/traces", self.traces, query="limit topic", answer=Traces, tag=TAG)
         add("GET", "/v1/traces/stats", self.trace_stats, answer=dict[str, Any], tag=TAG)
         query = "topic partition key member limit after group from to state "
