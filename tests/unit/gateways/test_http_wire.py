@@ -208,6 +208,19 @@ def test_expect_continue() -> None:
     serve(scenario)
 
 
+def test_who_speaks_http_1_0_hears_no_100() -> None:
+    async def scenario(web: Web) -> None:
+        client = await web.client()
+        raw = append().replace(b" HTTP/1.1", b" HTTP/1.0", 1)
+        at = raw.index(b"\r\n\r\n") + 4
+        client.send(raw[: at - 4] + b"\r\nExpect: 100-continue\r\n\r\n")
+        await asyncio.sleep(0.02)
+        client.send(raw[at:])
+        assert (await client.reply()).status == 200
+
+    serve(scenario)
+
+
 OK_HEAD = b"POST /v1/topics/t/messages HTTP/1.1\r\nHost: x\r\n"
 REFUSED = {
     "not http": (b"\x16\x03\x01\x02\x00 hello\r\n\r\n", 400),

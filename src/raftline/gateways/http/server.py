@@ -139,7 +139,7 @@ class HttpServer(StreamServer[HttpConnection]):
             raise Refused(413, f"a body of {fields.length} bytes is over the limit of {limit}")
         known = Known(self._route(line, fields), length=fields.length, chunked=fields.chunked)
         known.close = is_closing(line, fields)
-        known.expects = fields.expects
+        known.expects = fields.expects and line.is_1_1  # RFC 9110, 10.1.1: others know of no 100
         known.head_only = line.method == "HEAD"
         known.label = f"{line.method} {line.path[:LABEL_CHARS_MAX]}"
         known.waits = _may_wait(line)
