@@ -8,6 +8,7 @@ before it is unpacked, lz4 and zstd by unpacking into a buffer no larger than th
 import importlib
 import struct
 import zlib
+from functools import cache
 from typing import Any
 
 from raftline.model.batch import COMPRESSIONS, Buffer
@@ -103,9 +104,22 @@ def _unpack_into(unpack: Any, data: Buffer, bytes_max: int) -> bytes:
         try:
             return bytes(memoryview(out)[: unpack(data, out)])
         except _cramjam("").DecompressionError as error:
+            if str(error) != _no_room():
+                raise ValueError(str(error)) from error  # damage, in a buffer of any size
             if size == bytes_max:
-                raise ValueError(f"{error} (at most {bytes_max} bytes are unpacked)") from error
+                raise ValueError(f"it unpacks to more than {bytes_max} bytes") from error
             size = min(bytes_max, size * 8)
+
+
+@cache
+def _no_room() -> str:
+    """Return what cramjam, whose errors all look alike, says of a buffer that is too small."""
+    zstd = _cramjam("zstd").zstd
+    try:
+        zstd.decompress_into(zstd.compress(b"one"), bytearray())
+    except _cramjam("zstd").DecompressionError as error:
+        return str(error)
+    raise AssertionError("three bytes were unpacked into none")
 
 
 def _bound(size: int, bytes_max: int) -> None:

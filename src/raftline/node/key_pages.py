@@ -22,7 +22,6 @@ from raftline.model.records import open_or_count
 
 COUNT_FROM = 57  # in the head of a batch
 LITTLE_BYTES = 1 << 20  # of what is opened on the loop
-LITTLE_PACKED_BYTES = 4 << 10  # of one compressed batch: nobody knows what it unpacks to
 PAGE_MESSAGES = 100_000  # then no further batch is opened: small ones may hold millions, too
 
 
@@ -34,14 +33,17 @@ class KeyPage(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_little(batches: bytes, count_max: int) -> bool:
-    """Say whether batches may be opened on the loop: their heads tell."""
+    """Say whether batches may be opened on the loop: their heads tell.
+
+    Compressed ones may not: 2 KB may unpack to 60 MiB, and many of those lie in one piece.
+    """
     if len(batches) > LITTLE_BYTES:
         return False
     count = 0
-    for start, length in split_batches(batches):
+    for start, _ in split_batches(batches):
         count += int.from_bytes(batches[start + COUNT_FROM : start + BATCH_HEADER_BYTES], "big")
         is_packed = batches[start + CRC_FROM + 1] & COMPRESSION_MASK
-        if count > count_max or (is_packed and length > LITTLE_PACKED_BYTES):
+        if is_packed or count > count_max:
             return False
     return True
 

@@ -88,6 +88,24 @@ def test_a_bomb_is_refused(compression):
         decompress(compression, bomb[: len(bomb) // 2])
 
 
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_damage_is_no_reason_for_a_larger_buffer(compression):
+    from raftline.model import compression as packing
+
+    tried = []
+    decompress_into = getattr(packing._cramjam(compression), compression).decompress_into
+
+    def counted(data, out):
+        tried.append(len(out))
+        return decompress_into(data, out)
+
+    packed = packing.compress(compression, bytes(1 << 20))
+    with pytest.raises(ValueError, match=r"\w") as caught:
+        packing._unpack_into(counted, b"junk" * 20, 64 << 20)
+    assert len(tried) == 1, caught.value
+    assert len(packing._unpack_into(counted, packed, 64 << 20)) == 1 << 20
+
+
 def test_without_cramjam_the_error_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "cramjam", None)
     with pytest.raises(InvalidArgument, match="'zstd' is not available") as caught:

@@ -181,9 +181,7 @@ def test_small_batches_that_hold_many_messages_are_not_opened_all_at_once(
 def test_what_is_little() -> None:
     assert is_little(placed([None] * 10, 0) * 10, 100)
     assert not is_little(placed([None] * 10, 0) * 10, 99)
-    assert is_little(placed([b"k"], 0, "gzip"), 1)
-    incompressible = b"".join(key_hash(b"%d" % at).to_bytes(8, "big") for at in range(1_000))
-    assert not is_little(placed([incompressible], 0, "gzip"), 1)
+    assert not is_little(placed([b"k"], 0, "gzip"), 1)  # nobody knows what it unpacks to
     assert not is_little(placed([b"k" * 60_000] * 20, 0), 100)
 
 
