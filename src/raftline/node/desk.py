@@ -207,6 +207,9 @@ class Desk:
 
     def receive(self, receiver: Receiver) -> None:
         """Hand messages to a receiver now, or when there are some, or none at its deadline."""
+        if self._closed:  # what it had to wait for was applied after somebody else began to lead
+            receiver.done(self._refusal())
+            return
         counter = self._counter(receiver.group)
         counter.parked.append(receiver)
         self._serve_parked(counter)

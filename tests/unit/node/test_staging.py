@@ -208,6 +208,33 @@ def test_a_query_lease_outlives_its_leader(sim: SimCluster) -> None:
     assert stale.code == FencedQuery.code
 
 
+def test_a_query_that_acks_first_goes_on_at_the_next_leader(sim: SimCluster) -> None:
+    """The ack is committed, but only by the next leader: the desk that waited for it is closed."""
+    sim.append(TOPIC, [b"%d" % at for at in range(4)])
+    leader, others = lead(sim, TOPIC)
+    wanted = {"group": "spark", "query": "r", "count": 1, "ordered": True}
+    assert ask(sim, "query.lease", via=leader, n=0, **wanted)["ranges"] == [0, 1]
+    sim.advance("1s")
+    ends = [replica(sim, name, TOPIC).raft.log.last_index for name in others]
+    heard: list[Any] = []
+    arguments = {"n": 1, **wanted}
+    node(sim, leader).ask(TOPIC, 0, "query.lease", arguments, 60_000, heard.append)
+
+    def arrived() -> bool:
+        now = [replica(sim, name, TOPIC).raft.log.last_index for name in others]
+        return all(after > before for after, before in zip(now, ends, strict=True))
+
+    sim.run_until(arrived)
+    for name in others:
+        sim.cut(leader, name)
+    sim.advance("5s")
+    assert any(replica(sim, name, TOPIC).is_leader for name in others)
+    for name in others:
+        sim.uncut(leader, name)
+    sim.run_until(lambda: bool(heard))
+    assert heard[0]["ranges"] == [1, 2]
+
+
 def test_queries_that_lost_their_lease_and_are_silent_give_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
