@@ -42,8 +42,8 @@ def up(
     known = cluster.read()
     count = nodes or (len(cluster.nodes) if known else NODES)
     _refuse_other_shape(cluster, count, port_base)
-    _check_settings(pairs or [])
     cluster.plan(count, port_base, tuple(pairs or ()))
+    _check_settings([*cluster.nodes[-1].arguments, *(f"--set={pair}" for pair in pairs or ())])
     try:
         started = cluster.start()
     except OSError as error:  # no right, no room, a file system that takes nothing
@@ -89,13 +89,13 @@ def _refuse_other_shape(cluster: LocalCluster, count: int, port_base: int | None
         )
 
 
-def _check_settings(pairs: list[str]) -> None:
+def _check_settings(arguments: list[str]) -> None:
     """Refuse what no node would start with, before it is written down for all its starts."""
     from raftline.cli.serve import Misused, parse
     from raftline.config.loader import SettingsError, load
 
     try:
-        load(None, os.environ, parse([f"--set={pair}" for pair in pairs]).flags)
+        load(None, os.environ, parse(arguments).flags)
     except Misused as error:
         hint = "raftline serve --print-config shows what can be set"
         raise InvalidArgument(str(error), hint) from error

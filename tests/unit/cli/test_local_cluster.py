@@ -127,3 +127,18 @@ def test_nodes_of_another_user_are_not_stopped_and_it_is_said(
     ran = raftline("down", "--data-dir", str(tmp_path))
     assert ran.code == 6
     assert "runs as another user" in ran.err
+
+
+def test_what_up_says_itself_is_not_asked_of_the_environment(
+    tmp_path: Path, raftline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image lets nodes listen everywhere; those of ``up`` are told where, on loopback."""
+
+    def start(_: LocalCluster) -> list[LocalNode]:
+        raise Conflict("it would start")
+
+    monkeypatch.setattr(LocalCluster, "start", start)
+    monkeypatch.setenv("RAFTLINE_LISTEN_HTTP", "0.0.0.0:8080")
+    words = ("up", "--data-dir", str(tmp_path))
+    assert "it would start" in raftline(*words).err
+    assert "--insecure" in raftline(*words, "--set", "listen.http=0.0.0.0:8080").err
