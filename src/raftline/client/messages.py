@@ -17,6 +17,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     key: bytes | None = None
     value: bytes | None = None
     headers: dict[str, Any] = {}
+    headers_base64: dict[str, Any] = {}  # those that are not text, as they came
 
 
 def put_bytes(row: dict[str, Any], name: str, value: bytes | None) -> None:
@@ -50,6 +51,7 @@ def from_json(topic: str, partition: int, row: dict[str, Any]) -> Message:
         key=take_bytes(row, "key"),
         value=take_bytes(row, "value"),
         headers=row.get("headers") or {},
+        headers_base64=row.get("headers_base64") or {},
     )
 
 
@@ -65,4 +67,6 @@ def to_json(message: Message) -> dict[str, Any]:
     put_bytes(row, "key", message.key)
     put_bytes(row, "value", message.value)
     row["headers"] = message.headers
+    if message.headers_base64:
+        row["headers_base64"] = message.headers_base64
     return row

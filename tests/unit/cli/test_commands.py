@@ -273,6 +273,20 @@ def test_consume_prints_values_as_they_are(capfdbinary) -> None:
     assert capfdbinary.readouterr().out == b"text\ntext\ntext\n\xff\n"
 
 
+def test_consume_shows_headers_that_are_not_text(raftline) -> None:
+    """What it prints is a backup (docs/OPERATIONS.md)."""
+
+    def coded(*asked: Any) -> Answer:
+        status, reply = log(*asked)
+        for row in reply.get("messages", ()):
+            row["headers_base64"] = {"h": ["/w==", "/g=="]}
+        return status, reply
+
+    with ScriptedServer(coded) as server:
+        ran = raftline("consume", "orders", "-n", "1", "--json", "--server", server.url)
+    assert json.loads(ran.out)["headers_base64"] == {"h": ["/w==", "/g=="]}
+
+
 def test_cluster_status_and_names_of_nodes(raftline) -> None:
     with ScriptedServer(lambda method, *_: (200, CLUSTER if method == "GET" else {})) as server:
         shown = raftline("cluster", "status", "--server", server.url)
