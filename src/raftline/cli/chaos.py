@@ -105,7 +105,8 @@ def chaos(
     _check_directory(directory)
     # Whoever asks politely: what was started is ended, as after Ctrl-C.
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup: it outlives the terminal
+            signal.signal(number, _interrupt)
     try:
         verdict = run_chaos(plan, directory, session.note)
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import signal
 import tempfile
 import threading
 from pathlib import Path
@@ -95,6 +96,22 @@ def test_a_run_of_nothing_starts_nothing(
     assert "no fault can be had here: eio: " in said
     assert "packet-loss: " in said
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("before", [signal.SIG_IGN, signal.SIG_DFL])
+def test_a_run_under_nohup_outlives_its_terminal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, before: signal.Handlers
+):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    known = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        signal.signal(signal.SIGHUP, before)
+        assert main(["chaos", "--faults", "eio", "--data-dir", str(tmp_path / "run")]) == 2
+        is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert is_ignored is (before is signal.SIG_IGN)
+    finally:
+        for number, handler in known.items():
+            signal.signal(number, handler)
 
 
 def test_a_node_that_nobody_hears_is_not_whole_and_no_error(tmp_path: Path):
