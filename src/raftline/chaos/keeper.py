@@ -44,8 +44,9 @@ def serve() -> None:
     poll = select.poll()
     poll.register(orders.fd, select.POLLIN)
     orders.ready()
-    while poll.poll() and orders.take():
-        pass
+    with contextlib.suppress(BrokenPipeError):  # killed before it could read the answer
+        while poll.poll() and orders.take():
+            pass
     for pid, data_dir in minded.values():
         if data_dir in command_of(pid):
             with contextlib.suppress(ProcessLookupError):

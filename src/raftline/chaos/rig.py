@@ -249,6 +249,8 @@ class Rig:
         # The log stays out of the data directory: that one may be wiped or full.
         log = self.directory / f"{name}.log"
         self._replace(msgspec.structs.replace(node, log=str(log)))
+        if self._kept:
+            self._keeper = self._keeper or Keeper(self.directory / "keeper.log")
         with log.open("ab") as output:
             self._children[name] = subprocess.Popen(
                 command,
@@ -258,8 +260,7 @@ class Rig:
                 start_new_session=True,
                 env=self._environment(name),
             )
-        if self._kept:
-            self._keeper = self._keeper or Keeper(self.directory / "keeper.log")
+        if self._keeper is not None:
             self._keeper.mind(name, self._children[name].pid, node.data_dir)
         self._back(name)
 
