@@ -118,7 +118,7 @@ def chaos(
         if data_dir is None:
             shutil.rmtree(directory, ignore_errors=True)
         raise InvalidArgument(str(problem), "raftline chaos --list") from problem
-    except ChaosProblem as problem:
+    except (ChaosProblem, OSError) as problem:  # OSError: a helper that is gone, a full disk
         exits.complain(f"the run did not come to its end: {problem}", f"logs: {directory}")
         return exits.CHECK_FAILED
     if verdict.clean and data_dir is None:

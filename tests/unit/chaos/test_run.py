@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from raftline.chaos import run
 from raftline.chaos.faults import ALL, BY_NAME
 from raftline.chaos.loads import not_exercised
 from raftline.chaos.network_faults import cut_one_way
@@ -96,6 +97,21 @@ def test_a_run_of_nothing_starts_nothing(
     assert "no fault can be had here: eio: " in said
     assert "packet-loss: " in said
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "error", [BrokenPipeError(32, "Broken pipe"), OSError(110, "no answer"), ChaosProblem("why")]
+)
+def test_a_run_without_a_verdict_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+):
+    """A broken pipe to a helper process that died looked like a reader who had enough."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(run, "run_chaos", fail)
+    assert main(["chaos", "--data-dir", str(tmp_path / "run")]) == 9
 
 
 @pytest.mark.parametrize("before", [signal.SIG_IGN, signal.SIG_DFL])
