@@ -73,7 +73,7 @@ class Crew:
         self._asked = 0
         self._until_ms = 0.0  # end of the grace
         self._code = exits.DONE
-        self._unread: BrokenPipeError | None = None  # nobody reads what we print any more
+        self._unread: OSError | None = None  # nobody reads what we print, or there is no room
 
     def run(self) -> int:
         """Work until told to stop, or until nothing is left. Returns the exit code."""
@@ -239,7 +239,7 @@ class Crew:
             try:
                 sys.stdout.write(line + "\n")
                 sys.stdout.flush()
-            except BrokenPipeError as error:
+            except OSError as error:
                 self._unread = error
                 self.stop()
 

@@ -67,6 +67,23 @@ def test_a_worker_stops_when_nobody_reads_what_it_tells() -> None:
     assert ("POST", "/tasks/tasks.0.1/ack") in [asked[:2] for asked in server.asked]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is not here (Linux)")
+def test_a_worker_stops_when_there_is_no_room_for_what_it_tells() -> None:
+    def script(method: str, path: str, query: dict[str, list[str]], body: Any) -> Answer:
+        if path != "/tasks/lease":
+            return 200, {}
+        return 200, {"id": "tasks.0.1", "type": "email", "attempts": 1, "payload": None}
+
+    words = [sys.executable, "-m", "raftline", "worker", "--worker-id", "w", "--server"]
+    with ScriptedServer(script) as server, Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*words, server.url], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert "Traceback" not in done.stderr
+    assert "error: the output: No space left on device" in done.stderr
+    assert done.returncode == 6
+
+
 def test_what_was_leased_and_not_printed_is_released() -> None:
     """The message whose printing failed was nobody's until its lease ran out."""
     rows = [
