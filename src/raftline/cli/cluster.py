@@ -7,7 +7,7 @@ import typer
 from raftline.cli import exits
 from raftline.cli.session import Session, coloured, table
 from raftline.config.quantities import show_bytes
-from raftline.model.errors import UnknownNode
+from raftline.model.errors import RaftlineError, UnknownNode
 
 commands = typer.Typer(help="The cluster: status, nodes, replicas.", no_args_is_help=True)
 
@@ -126,11 +126,23 @@ def recover(
 ) -> None:
     """Go on after the majority of a shard's replicas is gone for good."""
     session: Session = context.obj
+    members = _members(session)
     reply = session.client.administer("recover", accept_loss=accept_loss)
     lost = [f"{name}: lost, no live node has it" for name in reply.get("lost", ())]
-    done = [*reply.get("forced", ()), *lost]
+    left = _members(session)
+    gone = members - left if left else set[str]()  # also where there is a majority without them
+    removed = [f"{name}: removed for good, it did not answer" for name in sorted(gone)]
+    done = [*reply.get("forced", ()), *lost, *removed]
     text = "\n".join(["recovered", *done]) if done else "nothing to recover: no majority is missing"
     session.answer(reply, text)
+
+
+def _members(session: Session) -> set[str]:
+    try:
+        rows = session.client.cluster().get("nodes", ())
+    except RaftlineError:
+        return set()
+    return {row["name"] for row in rows if row["state"] != "removed"}
 
 
 @commands.command()

@@ -315,6 +315,24 @@ def test_recover_says_that_there_was_nothing_to_do(raftline) -> None:
     assert (ran.code, ran.out) == (0, "nothing to recover: no majority is missing\n")
 
 
+def test_recover_says_whom_it_removed(raftline) -> None:
+    """It forgets nodes that do not answer also where nothing lacks a majority."""
+    done = False
+
+    def script(method: str, *_: Any) -> Answer:
+        nonlocal done
+        if method == "GET":
+            nodes = CLUSTER["nodes"][1:] if done else CLUSTER["nodes"]
+            return 200, {**CLUSTER, "nodes": nodes}
+        done = True
+        return 200, {"forced": [], "lost": []}
+
+    with ScriptedServer(script) as server:
+        ran = raftline("cluster", "recover", "--accept-loss", "--server", server.url)
+    name = CLUSTER["nodes"][0]["name"]
+    assert ran.out == f"recovered\n{name}: removed for good, it did not answer\n"
+
+
 def test_recover_says_what_is_lost(raftline) -> None:
     reply = {"forced": ["orders/0: goes on from node 2 at entry 7"], "lost": ["orders/1"]}
     with ScriptedServer(lambda *_: (200, reply)) as server:
