@@ -50,7 +50,7 @@ def while_read(run: Callable[[], int]) -> int:
     A reader who had enough (``raftline consume … | head``) is no error. A file or an output that
     cannot be written is refused.
     """
-    _open_what_is_closed()
+    open_what_is_closed()
     code = DONE
     try:
         code = run()
@@ -66,7 +66,7 @@ def while_read(run: Callable[[], int]) -> int:
     return code
 
 
-def _open_what_is_closed() -> None:
+def open_what_is_closed() -> None:
     """Give a process that was started without standard streams (``>&-``) silent ones."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

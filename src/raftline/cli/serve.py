@@ -94,6 +94,7 @@ def run(words: list[str]) -> int:
     """Parse, load the settings, run the node. Returns the exit code."""
     from raftline.config.loader import SettingsError, load
 
+    exits.open_what_is_closed()  # else files of the node would get their numbers, and its log none
     try:
         asked = parse(words)
         if asked.help or asked.version:

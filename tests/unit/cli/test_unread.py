@@ -140,5 +140,6 @@ def test_closed_streams_are_no_bug(closed: str) -> None:
     for line in ("topic settings", "serve --help"):
         done = subprocess.run(["bash", "-c", f"{program} {line} {closed}"], check=False)
         assert done.returncode == 0, line
-    done = subprocess.run(["bash", "-c", f"{program} topic {closed}"], check=False)
-    assert done.returncode == 2
+    for line in ("topic", "serve --nonsense"):
+        done = subprocess.run(["bash", "-c", f"{program} {line} {closed}"], check=False)
+        assert done.returncode == 2, line
