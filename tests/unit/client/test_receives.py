@@ -81,6 +81,30 @@ def test_what_is_asked_for_is_leased_for_as_long_as_is_counted_on() -> None:
     assert poll["lease"] == lease.lease_ms == TopicMap("t", 1, "murmur2", 5).lease_ms
 
 
+def test_nothing_is_asked_for_before_it_is_known_for_how_long() -> None:
+    """Workers look for messages while the topic is looked up: what came first counted as lapsed."""
+    desk = Desk(leased(40, 1))
+    told = []
+    desk.receiver = Receiver(
+        desk.receiver._caller,
+        desk.settles,
+        lambda name, timeout_ms, done: told.append(done),
+        Wish(topic="t", group="g"),
+        1,
+    )
+    desk.receiver.start()
+    desk.receiver.poll()  # a worker wants something
+    desk.clock.advance(2)
+    assert not desk.polls()
+    assert not desk.receiver.wants_more
+    told[0](TopicMap("t", 1, "murmur2", 5))
+    desk.clock.advance(2)
+    ((lease, _),) = desk.receiver.ready
+    (poll,) = desk.polls()
+    assert poll["lease"] == lease.lease_ms == 30_000
+    assert not desk.receiver.is_lapsed(lease)
+
+
 def test_nothing_is_asked_for_behind_what_is_there() -> None:
     """A worker's thread asks when it sees that nothing is there; the answer may come before that.
 

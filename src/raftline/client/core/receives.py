@@ -168,9 +168,10 @@ class Receiver:
 
     @property
     def wants_more(self) -> bool:
-        """Say whether the next poll is due. R2."""
+        """Say whether the next poll is due. R2. None is until the length of a lease is known."""
         return (
-            not self._is_polling
+            self._lease_ms != 0
+            and not self._is_polling
             and not self.is_over
             and not self.is_closed
             and len(self.ready) * 2 <= self.last_count
