@@ -45,6 +45,7 @@ class StreamConnection(asyncio.BufferedProtocol, Generic[E, S]):
     __slots__ = (
         "_end",
         "_ended",
+        "_is_ending",
         "_lent",
         "_need",
         "_own",
@@ -84,6 +85,7 @@ class StreamConnection(asyncio.BufferedProtocol, Generic[E, S]):
         self._need = 0  # bytes from the start without which nothing new can be said
         self._lent = False  # I5
         self._ended = False  # I3
+        self._is_ending = False  # idle, and seen to be so
         self._paused = False
         self._stuck = False  # the client does not read
         self._unsent = 0  # bytes that it had not read at the last look
@@ -199,7 +201,8 @@ class StreamConnection(asyncio.BufferedProtocol, Generic[E, S]):
 
     def _end_idle(self, transport: asyncio.Transport, tick: int) -> None:
         """Close; who has not read the replies before is waited for no longer than others. I6."""
-        if not transport.is_closing():
+        if not self._is_ending:  # the close may have been begun with the last reply: look anew
+            self._is_ending = True
             transport.close()
             self.active_tick, self._unsent = tick, transport.get_write_buffer_size()
         elif self._reads_nothing(transport, tick):

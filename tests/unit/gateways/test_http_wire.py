@@ -1,6 +1,7 @@
 """HTTP/1.1 as bytes: order, pieces, bounds, and what is refused."""
 
 import asyncio
+import contextlib
 import random
 import socket
 
@@ -391,6 +392,42 @@ def test_an_idle_client_that_reads_nothing_is_let_go_of(
             (connection,) = server._connections
             await web.until(lambda: connection._transport.get_write_buffer_size() > 0)
             assert not connection._stuck, "that is looked after anyway"
+            await web.until(lambda: server.connection_count == 0)
+
+    serve(scenario)
+
+
+def test_who_reads_slowly_what_ends_a_connection_is_waited_for() -> None:
+    """The close was begun with the reply: its reader had two minutes for it, reading or not."""
+
+    async def scenario(web: Web) -> None:
+        server = web.gateway.server
+        web.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.connect(web.listener.getsockname())
+            slow.sendall(request("GET", "/openapi.json", fields={"Connection": "close"}))
+            await web.until(lambda: server.connection_count == 1)
+            (connection,) = server._connections
+            transport = connection._transport
+            await web.until(transport.is_closing)
+            left = transport.get_write_buffer_size()
+            assert left > 0
+            assert not connection._stuck, "that is looked after anyway"
+            tick = connection.active_tick
+            for _ in range(2):
+                tick += server.idle_ticks_max + 1
+                connection.watch(tick)
+                await asyncio.sleep(0.01)
+                assert server.connection_count == 1
+                while transport.get_write_buffer_size() >= left:
+                    with contextlib.suppress(BlockingIOError):
+                        slow.recv(1024, socket.MSG_DONTWAIT)
+                    await asyncio.sleep(0)
+                left = transport.get_write_buffer_size()
+            for _ in range(2):  # and no longer than that
+                tick += server.idle_ticks_max + 1
+                connection.watch(tick)
             await web.until(lambda: server.connection_count == 0)
 
     serve(scenario)
