@@ -23,7 +23,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -279,8 +279,12 @@ def run_worker(
 
 def _call(task: Task[Any, Any], arguments: list[Any], named: dict[str, Any]) -> Any:
     returned = task.function(*arguments, **named)
-    # Of a decorated coroutine function only what it returns tells what it is.
-    return asyncio.run(returned) if inspect.iscoroutine(returned) else returned
+    # Of a decorated or compiled coroutine function only what it returns tells what it is.
+    return asyncio.run(_awaited(returned)) if inspect.isawaitable(returned) else returned
+
+
+async def _awaited(returned: Awaitable[Any]) -> Any:
+    return await returned
 
 
 def _traceback(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -152,8 +152,29 @@ async def is_decorated(text: str) -> str:
 
 def test_a_decorated_coroutine_function_is_run() -> None:
     """It was made a coroutine, which nobody ran, and acked."""
+    ran.clear()
     assert _call(app.tasks["is_decorated"], [], {"text": "hello"}) == "hello"
     assert ran == ["hello"]
+
+
+class Later:
+    """What can be awaited and is no coroutine of Python's own: what Cython compiles is none."""
+
+    def __await__(self) -> Generator[None, None, str]:
+        ran.append("later")
+        yield from ()
+        return "done"
+
+
+@app.task
+def is_compiled() -> Later:
+    return Later()
+
+
+def test_whatever_can_be_awaited_is_awaited() -> None:
+    ran.clear()
+    assert _call(app.tasks["is_compiled"], [], {}) == "done"
+    assert ran == ["later"]
 
 
 def test_a_delay_that_is_none_is_refused_where_it_is_written() -> None:
