@@ -95,10 +95,11 @@ class LeasedMessage:
 
     @property
     def priority(self) -> int:
-        """Its priority."""
+        """Its priority; 0 where somebody else wrote what is none."""
         for name, content in self._stored.headers:
             if name == PRIORITY_HEADER and content is not None:
-                return int(content)
+                digits = content.removeprefix(b"-")
+                return int(content) if digits.isdigit() and len(digits) < 4 else 0
         return 0
 
     @property

@@ -18,6 +18,7 @@ from raftline.client.clock import mono_ms
 from raftline.client.core.batches import Batch
 from raftline.client.core.receives import Leased, Wish
 from raftline.client.core.settles import Lease
+from raftline.client.leased import LeasedMessage
 from raftline.client.line import Line
 from raftline.client.received import Receiving
 from raftline.model.errors import InvalidArgument, TimedOut, Unavailable
@@ -102,6 +103,15 @@ def test_a_reason_that_is_no_text_is_told_all_the_same(line: Line, reason: str) 
     for say, message in zip(("nack", "reject"), supplied(line, 1, 2, extend=False), strict=False):
         getattr(message, say)(reason)
     line.flush("1s")
+
+
+@pytest.mark.parametrize("number", [b"high", b"\xff", b"9" * 5_000, b""])
+def test_a_priority_that_somebody_else_wrote_ends_no_worker(line: Line, number: bytes) -> None:
+    lease, _ = leased(1)
+    headers = (("raftline-priority", number),)
+    stored = Message(offset=1, timestamp_ms=5, key=None, value=b"v", headers=headers)
+    receiver = supplied(line, extend=False)._receiver
+    assert LeasedMessage(receiver, (lease, stored)).priority == 0
 
 
 def test_what_was_on_its_way_when_the_client_was_closed_is_in_doubt() -> None:
