@@ -4,7 +4,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from raftline.client.core.batches import message_id
+from raftline.client.core.batches import known_id
 from raftline.client.core.receives import Leased, Receiver
 from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, RELEASE, Settle
 from raftline.model.errors import InvalidArgument
@@ -53,11 +53,11 @@ class LeasedMessage:
     @property
     def id(self) -> str:
         """The id its sender knows."""
-        lease = self._lease
+        lease, waited = self._lease, None
         for name, content in self._stored.headers:
-            if name == ID_HEADER and content is not None:
-                return content.decode("utf-8", "replace")
-        return message_id(lease.topic, lease.partition, self._stored.offset)
+            if name == ID_HEADER:
+                waited = content
+        return known_id(lease.topic, lease.partition, self._stored.offset, waited)
 
     @property
     def key(self) -> bytes | None:

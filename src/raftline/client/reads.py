@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from raftline.client.core.batches import message_id
+from raftline.client.core.batches import known_id
 from raftline.client.core.ports import BATCH, Ask, Reply
 from raftline.client.messages import Message
 from raftline.model.batch import split_batches
@@ -47,14 +47,14 @@ def page_of(reply: Reply, topic: str, partition: int, offset: int, count: int) -
             if stored.offset < offset or len(messages) == count:
                 continue
             headers = {name: content or b"" for name, content in stored.headers}
-            waited = headers.get(ID_HEADER, b"").decode("utf-8", "replace")
+            waited = headers.get(ID_HEADER)
             messages.append(
                 Message(
                     topic=topic,
                     partition=partition,
                     offset=stored.offset,
                     timestamp_ms=stored.timestamp_ms,
-                    id=waited or message_id(topic, partition, stored.offset),
+                    id=known_id(topic, partition, stored.offset, waited),
                     key=stored.key,
                     value=stored.value,
                     headers=headers,

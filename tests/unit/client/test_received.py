@@ -114,6 +114,21 @@ def test_a_priority_that_somebody_else_wrote_ends_no_worker(line: Line, number: 
     assert LeasedMessage(receiver, (lease, stored)).priority == 0
 
 
+@pytest.mark.parametrize(
+    ("told", "known"), [(b"t.0.w7", "t.0.w7"), (b"other.0.w7", "t.0.1"), (b"\xff", "t.0.1")]
+)
+def test_a_message_copied_with_its_headers_has_an_id_of_its_own(
+    line: Line, told: bytes, known: str
+) -> None:
+    """As all reads have it: a task's result was kept under the id of another message."""
+    lease, _ = leased(1)
+    stored = Message(
+        offset=1, timestamp_ms=5, key=None, value=b"v", headers=(("raftline-id", told),)
+    )
+    receiver = supplied(line, extend=False)._receiver
+    assert LeasedMessage(receiver, (lease, stored)).id == known
+
+
 def test_what_was_on_its_way_when_the_client_was_closed_is_in_doubt() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         line = Line(f"http://127.0.0.1:{silent.getsockname()[1]}")

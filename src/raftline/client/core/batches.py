@@ -189,6 +189,13 @@ def message_id(topic: str, partition: int, offset: int) -> str:
     return f"{topic}.{partition}.{offset}"
 
 
+def known_id(topic: str, partition: int, offset: int, waited: bytes | None) -> str:
+    """Return the id its sender knows: one that waited keeps that (``raftline-id``), no other's."""
+    text = (waited or b"").decode("utf-8", "replace")
+    is_own = text.startswith(f"{topic}.{partition}.w")
+    return text if is_own else message_id(topic, partition, offset)
+
+
 def size_of(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
     """Return about how many bytes a message takes here and in a batch."""
     size = MESSAGE_BYTES
