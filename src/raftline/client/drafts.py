@@ -63,10 +63,12 @@ def full_row(
         parse_priority(priority)
     elif not isinstance(priority, str):
         raise InvalidArgument(f"priority {priority!r} is no number and no name", "leave it out")
-    if partition is not None and not 0 <= partition <= PARTITION_MAX:
-        raise InvalidArgument(
-            f"partition {partition} cannot be"[:100], "from 0 on; or leave it out"
-        )
+    if partition is not None:
+        if not 0 <= partition <= PARTITION_MAX or not int(partition) >= partition:
+            raise InvalidArgument(
+                f"partition {partition} cannot be"[:100], "from 0 on; or leave it out"
+            )
+        partition = int(partition)  # whatever kind of whole number: 2.0 and 2 are one lane
     if delay is None and deliver_at is None and dedup_key is None:
         place = -1 if partition is None else partition
         row = (handle, topic, name, content, pairs, priority, place)
@@ -83,7 +85,7 @@ def full_row(
     if priority:
         item["priority"] = priority
     if partition is not None:
-        item["partition"] = int(partition)  # whatever kind of whole number
+        item["partition"] = partition
     if dedup_key is not None:
         item["dedup_key"] = dedup_key
     if delay is not None:

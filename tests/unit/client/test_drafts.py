@@ -197,3 +197,12 @@ def test_what_would_spoil_the_request_of_others_is_refused_at_once(wishes) -> No
 
 def test_a_partition_may_be_any_whole_number() -> None:
     assert row(delay=1, partition=Whole(2))[10]["partition"] == 2
+    place = row(partition=2.0)[6]  # beside 2 it is the same place, and its path is another one
+    assert (place, type(place)) == (2, int)
+
+
+@pytest.mark.parametrize("partition", [1.5, float("nan"), float("inf")])
+def test_a_partition_that_is_no_whole_number_is_refused(partition: float) -> None:
+    for wishes in ({}, {"delay": 1}):
+        with pytest.raises(InvalidArgument):
+            row(partition=partition, **wishes)
