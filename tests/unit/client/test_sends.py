@@ -17,6 +17,7 @@ from raftline.model.errors import (
     NoLeader,
     RaftlineError,
     TimedOut,
+    TooLarge,
     UnknownTopic,
 )
 from raftline.model.records import open_batch
@@ -105,6 +106,17 @@ def test_a_full_batch_does_not_linger() -> None:
     bench.send(b"a", b"b", b"c", b"d")
     bench.clock.advance(1.5)
     assert [values_of(r) for r in bench.posted()] == [[b"a", b"b", b"c"]]
+
+
+def test_a_message_that_fills_a_batch_has_one_of_its_own() -> None:
+    """One that no node takes had those before it refused."""
+    bench = Bench(PRODUCER, stored(0), refusal("too_large", 400), linger_ms=500.0)
+    small, giant = bench.send(b"a", b"b" * 10_000)
+    bench.clock.advance(3)
+    assert [values_of(r) for r in bench.posted()] == [[b"a"], [b"b" * 10_000]]
+    assert small.outcome() == Sent("t.0.0", "t", 0, 0)
+    with pytest.raises(TooLarge):
+        giant.outcome()
 
 
 def test_who_waits_does_not_linger() -> None:

@@ -21,6 +21,7 @@ Rules
     L7  Messages share a batch if they share its deadline, ``SPREAD_MS`` more or less: none fails
         long before its time because another one was in a hurry, or had waited. Where
         ``PARTS_MAX`` batches wait already they share it all the same, until the first deadline.
+    L8  A message that fills a batch has one of its own: it may be larger than nodes take.
 """
 
 import math
@@ -141,12 +142,12 @@ class Lane:
     ) -> tuple[Batch, bool]:
         """Take a message; return its batch, and whether that is full now."""
         batch = self._open.get(priority)
-        if (
-            batch is not None
-            and abs(deadline_ms - batch.deadline_ms) > SPREAD_MS
-            and len(self._queue) < PARTS_MAX
+        sender = self._sender
+        if batch is not None and (
+            size_bytes >= sender.batch_bytes
+            or (abs(deadline_ms - batch.deadline_ms) > SPREAD_MS and len(self._queue) < PARTS_MAX)
         ):
-            self._close(batch)  # L7
+            self._close(batch)  # L7, L8
             batch = None
         if batch is None:
             batch = self._open[priority] = Batch(self._topic, self._partition, priority, now_ms)
@@ -156,7 +157,6 @@ class Lane:
         batch.messages.append(message)
         batch.count += 1
         batch.size_bytes += size_bytes
-        sender = self._sender
         if batch.size_bytes < sender.batch_bytes and batch.count < sender.batch_messages:
             return batch, False
         self._close(batch)
