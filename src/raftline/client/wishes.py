@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from raftline.client.core.receives import Wish
 from raftline.client.drafts import check_topic
 from raftline.client.leased import Duration, duration_ms
@@ -29,13 +31,18 @@ def wish_of(
     if len(rest.get("member", "")) > MEMBER_ID_CHARS_MAX:
         what = "characters of a member's name"
         raise TooLarge(what, len(rest["member"]), MEMBER_ID_CHARS_MAX)
-    return Wish(
+    wish = Wish(
         topic=topic,
         group=group,
-        count=count,
+        count=int(count),  # whatever kind of whole number
         lease_ms=0 if lease is None else duration_ms(lease),
         wait_ms=None if wait is None else duration_ms(wait),
-        partition=-1 if partition is None else partition,
+        partition=-1 if partition is None else int(partition),
         timeout_ms=timeout_ms if timeout is None else duration_ms(timeout),
         **rest,
     )
+    try:
+        msgspec.json.encode(wish)  # the thread that asks would end in it
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"that cannot be asked for: {error}"[:200]) from error
+    return wish

@@ -8,7 +8,9 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -127,6 +129,20 @@ def test_a_message_copied_with_its_headers_has_an_id_of_its_own(
     )
     receiver = supplied(line, extend=False)._receiver
     assert LeasedMessage(receiver, (lease, stored)).id == known
+
+
+@pytest.mark.parametrize("wish", [{"member": "\ud800"}, {"start": 1j}])
+def test_what_no_request_can_carry_is_refused_where_it_is_wished(
+    line: Line, wish: dict[str, Any]
+) -> None:
+    """It raised on the thread that does the I/O: the receiver waited for ever."""
+    with pytest.raises(InvalidArgument):
+        line.receive("t", group="g", **wish)
+
+
+def test_a_receiver_takes_whole_numbers_of_any_kind(line: Line) -> None:
+    wish = line.receive("t", group="g", count=Fraction(2), partition=Fraction(1))._receiver.wish
+    assert (type(wish.count), type(wish.partition)) == (int, int)
 
 
 def test_what_was_on_its_way_when_the_client_was_closed_is_in_doubt() -> None:
