@@ -2,16 +2,19 @@
 
 Raft elects, so there is nothing to be asked for where a partition has a leader that is the first of
 its replicas, and nothing that could be elected without a majority. What is left is a transfer; the
-reply waits until it is done, as long as its client lets it.
+reply waits until it is done, as long as its client lets it. Of partitions that have no replica here
+it is asked who leads them (leader_looks.py), before and after: what is known of them is a guess.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from raftline.gateways.fan import Call, Fan
 from raftline.gateways.kafka import schema_admin as schema
 from raftline.gateways.kafka.dispatch import Context, Reply, Table
 from raftline.gateways.kafka.errors import NONE, REQUEST_TIMED_OUT, missing_code
+from raftline.gateways.kafka.leader_looks import LeaderLooks
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.model.calls import PartitionRow
 from raftline.model.errors import RaftlineError, UnknownPartition
@@ -33,11 +36,12 @@ _NOT_NEEDED: Refusal = (ELECTION_NOT_NEEDED, "it has the leader it should have")
 class ElectionsApi:
     """Gives leadership back."""
 
-    __slots__ = ("_calls", "_clock")
+    __slots__ = ("_calls", "_clock", "_looks")
 
     def __init__(self, clock: Clock, calls: KafkaCalls) -> None:
         self._clock = clock
         self._calls = calls
+        self._looks = LeaderLooks(clock, calls)
 
     def add_to(self, table: Table) -> None:
         """Serve it."""
@@ -60,12 +64,15 @@ class ElectionsApi:
                 told = _without(told, ELECTION_NOT_NEEDED)
             reply({"topics": told})
 
-        calls = [
-            self._electing(row["topic"], number, timeout_ms, context, is_preferred=is_preferred)
-            for row in topics
-            for number in row["partitions"]
-        ]
-        Fan(calls, context.guarded(elected)).start()
+        def looked() -> None:
+            calls = [
+                self._electing(row["topic"], number, timeout_ms, context, is_preferred=is_preferred)
+                for row in topics
+                for number in row["partitions"]
+            ]
+            Fan(calls, context.guarded(elected)).start()
+
+        self._looks.look(dict.fromkeys(row["topic"] for row in topics), context, looked)
 
     def _all(self) -> list[Fields]:
         rows = [self._calls.find_topic(name) for name in self._calls.topic_names()]
@@ -130,6 +137,8 @@ class ElectionsApi:
             again = context.guarded(
                 lambda: self._await(topic, number, first, until_ms, context, take)
             )
+            if not row.term:  # no replica is here to say it
+                again = context.guarded(partial(self._looks.ask, [(topic, number)], context, again))
             self._clock.call_later(LOOK_AGAIN_MS, again)
 
 

@@ -1,0 +1,43 @@
+"""ElectLeaders, asked of any node."""
+
+from typing import Any
+
+from raftline.gateways.kafka.elections import ElectionsApi
+from raftline.testing import SimCluster, cluster
+from tests.unit.gateways.kafka.test_addresses import Asker, topic_at
+from tests.unit.node.whole import lead, node
+
+NOT_NEEDED = 84
+
+
+def elect(sim: SimCluster, name: str, timeout_ms: int = 20_000) -> tuple[int, float]:
+    """Ask one node for the election; return the code it tells and how long that took."""
+    here = node(sim, name)
+    api = ElectionsApi(here.clock, here)
+    topics = [{"topic": "orders", "partitions": [0]}]
+    asked: dict[str, Any] = {"election_type": 0, "topics": topics, "timeout_ms": timeout_ms}
+    answers: list[dict[str, Any]] = []
+    begun = sim.now_ms
+    api.elect(asked, 2, Asker(), answers.append)
+    sim.run_until(lambda: bool(answers), "30s")
+    return answers[0]["topics"][0]["partitions"][0]["error_code"], sim.now_ms - begun
+
+
+def test_a_node_without_a_replica_sees_who_leads() -> None:
+    """It guesses who leads, and nobody corrects it."""
+    with cluster(nodes=4, seed=1) as sim:
+        sim.advance("5s")
+        sim.create_topic("orders", partitions=1, replication_factor=3)
+        sim.advance("2s")
+        replicas = topic_at(sim, sim.nodes[0]).partitions[0].replicas
+        first, other, _ = replicas
+        outside = next(name for name in sim.nodes if sim.number_of(name) not in replicas)
+        for _ in range(3):
+            sim.command("cluster.transfer", topic="orders", partition=0, to_node=str(other))
+            sim.advance("3s")
+            assert sim.number_of(lead(sim, "orders")[0]) == other
+            code, took_ms = elect(sim, outside)
+            assert code == 0
+            assert took_ms < 5_000
+            assert sim.number_of(lead(sim, "orders")[0]) == first
+            assert elect(sim, outside)[0] == NOT_NEEDED
