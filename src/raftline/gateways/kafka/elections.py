@@ -94,6 +94,8 @@ class ElectionsApi:
         first = row.replicas[0]
         if row.leader == first:
             return _say(_NOT_NEEDED)
+        if first in self._silent():  # the leader would take nothing while it waits for that one
+            return _say((PREFERRED_LEADER_NOT_AVAILABLE, f"node {first} is not heard of"))
         until_ms = self._clock.mono_ms() + timeout_ms
         arguments: dict[str, object] = {"topic": topic, "partition": number, "to_node": str(first)}
 
@@ -107,6 +109,9 @@ class ElectionsApi:
             self._calls.command("cluster.transfer", arguments, timeout_ms, context.guarded(begun))
 
         return ask
+
+    def _silent(self) -> set[int]:
+        return {row.id for row in self._calls.nodes_view().nodes if row.state == "silent"}
 
     def _row(self, topic: str, number: int) -> PartitionRow | RaftlineError:
         found = self._calls.find_topic(topic)

@@ -1,8 +1,8 @@
-"""ElectLeaders, asked of any node."""
+"""ElectLeaders: asked of any node, and while the replica that is named first is not there."""
 
 from typing import Any
 
-from raftline.gateways.kafka.elections import ElectionsApi
+from raftline.gateways.kafka.elections import PREFERRED_LEADER_NOT_AVAILABLE, ElectionsApi
 from raftline.testing import SimCluster, cluster
 from tests.unit.gateways.kafka.test_addresses import Asker, topic_at
 from tests.unit.node.whole import lead, node
@@ -41,3 +41,18 @@ def test_a_node_without_a_replica_sees_who_leads() -> None:
             assert took_ms < 5_000
             assert sim.number_of(lead(sim, "orders")[0]) == first
             assert elect(sim, outside)[0] == NOT_NEEDED
+
+
+def test_nothing_is_handed_to_a_node_that_is_silent() -> None:
+    """The leader would take nothing while it waits for that one."""
+    with cluster(nodes=3, seed=1) as sim:
+        sim.advance("5s")
+        sim.create_topic("orders", partitions=1, replication_factor=3)
+        sim.advance("2s")
+        first = sim.name_of(topic_at(sim, sim.nodes[0]).partitions[0].replicas[0])
+        sim.kill(first)
+        sim.advance("15s")
+        leader, _ = lead(sim, "orders")
+        code, took_ms = elect(sim, leader)
+        assert code == PREFERRED_LEADER_NOT_AVAILABLE
+        assert took_ms < 1_000
