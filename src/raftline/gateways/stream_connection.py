@@ -143,6 +143,7 @@ class StreamConnection(asyncio.BufferedProtocol, Generic[E, S]):
     def eof_received(self) -> bool:
         """Answer what is in work, then close: the client may have closed its half only."""
         self._ended = self.has_left = True
+        self.active_tick = self.server.tick
         return bool(self.exchanges)
 
     def pause_writing(self) -> None:
@@ -182,6 +183,7 @@ class StreamConnection(asyncio.BufferedProtocol, Generic[E, S]):
             else:
                 transport.writelines(out)
         if self._ended and not self.exchanges:
+            self.active_tick = self.server.tick
             self._end_well(transport)
         elif self._paused:
             self._resume()
@@ -189,6 +191,7 @@ class StreamConnection(asyncio.BufferedProtocol, Generic[E, S]):
     def close(self) -> None:
         """Hang up after what is already on its way."""
         if self._transport is not None:
+            self.active_tick = self.server.tick
             self._transport.close()
 
     def _reads_nothing(self, transport: asyncio.Transport, tick: int) -> bool:

@@ -208,7 +208,7 @@ class KafkaConnection(StreamConnection[Exchange, "KafkaServer"]):
         if transport is None:
             return
         server = self.server
-        if self._stuck:
+        if self._stuck or transport.is_closing():
             if self._reads_nothing(transport, tick):
                 transport.abort()
         elif self.partial_tick >= 0 and not self._paused:

@@ -1,6 +1,7 @@
 """A Kafka connection: frames in pieces, order, and who is hung up on."""
 
 import asyncio
+import socket
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
@@ -293,6 +294,39 @@ def test_who_does_not_read_is_not_read_and_then_dropped() -> None:
         assert reader is not None
 
     run(scenario)
+
+
+@pytest.mark.parametrize("is_half", [True, False], ids=["half a request", "nonsense"])
+def test_who_is_hung_up_on_and_reads_nothing_is_let_go_of(is_half: bool) -> None:
+    """The rest of the replies goes out first: that is never, and it counted for as long."""
+
+    def tell(_request: Any, _version: int, _context: Context, reply: Reply) -> None:
+        reply({"groups": [{"group": "g" * 30_000, "protocol_type": ""}] * 20})
+
+    async def scenario(server: KafkaServer, address: tuple[str, int]) -> None:
+        with socket.socket() as silent:
+            silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            silent.connect(address)
+            await until(lambda: bool(server._connections))
+            (connection,) = server._connections
+            transport = connection._transport
+            assert transport is not None
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            silent.sendall(struct.pack(">ihhih", 10, LIST_GROUPS.key, 0, 1, 0))
+            await until(lambda: transport.get_write_buffer_size() > 0)
+            assert not connection._stuck, "that is looked after anyway"
+            if is_half:
+                silent.sendall(struct.pack(">i", 100) + b"half")
+                silent.shutdown(socket.SHUT_WR)
+            else:  # the name of its group is longer than all of it
+                silent.sendall(struct.pack(">ihhihh", 12, HEARTBEAT.key, 0, 2, 0, 9))
+            await until(lambda: connection._ended)
+            tick(server, 2)
+            assert server.counts.connections == 1
+            tick(server, server.request_ticks_max + server.idle_ticks_max + 2)
+            await until(lambda: server.counts.connections == 0)
+
+    run(scenario, calls={LIST_GROUPS: tell, HEARTBEAT: tell})
 
 
 def test_who_reads_slowly_is_not_dropped() -> None:
