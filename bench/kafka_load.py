@@ -24,6 +24,7 @@ from raftline.model.records import seal_batch
 WAIT_S = 120.0
 WARM_UP = 2_000
 PRODUCE_VERSION = 9
+CODE_AT = 16  # and the topic's name: where the error is in a reply about one partition
 BULK = {"linger.ms": 5, "queue.buffering.max.kbytes": 1 << 20}
 CONSUMER = {
     "group.id": "bench",
@@ -95,9 +96,26 @@ def produce(spec: KafkaSpec) -> KafkaResult:
     value = b"x" * spec.message_bytes
     headers = {name: text.encode() for name, text in spec.headers.items()}
     _send(producer, spec.topic, value, WARM_UP, headers)
+    before = _stored(spec)
     meter = Meter(spec.pids)
     _send(producer, spec.topic, value, spec.count, headers)
-    return meter.result(spec.count)
+    result = meter.result(spec.count)
+    if (grown := _stored(spec) - before) < spec.count:
+        raise SystemExit(f"{spec.count} messages were sent, {grown} are stored")
+    return result
+
+
+def _stored(spec: KafkaSpec) -> int:
+    """Return the ends of all partitions: to hear of each message would cost the client more."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": spec.servers, "log_level": 2, **CONSUMER})
+    ends = [
+        consumer.get_watermark_offsets(TopicPartition(spec.topic, number), timeout=WAIT_S)[1]
+        for number in range(spec.partitions)
+    ]
+    consumer.close()
+    return sum(ends)
 
 
 def produce_arrays(spec: KafkaSpec) -> KafkaResult:
@@ -164,6 +182,12 @@ def latency(spec: KafkaSpec) -> KafkaResult:
     producer = Producer(_settings(spec, {"linger.ms": 0}))
     _send(producer, spec.topic, b"x" * spec.message_bytes, 50)
     times: list[float] = []
+
+    def told(error: object, at: float) -> None:
+        if error is not None:
+            raise SystemExit(f"a message was refused: {error}")
+        times.append((time.perf_counter() - at) * 1000)
+
     meter = Meter(spec.pids)
     began = time.perf_counter()
     for n in range(spec.count):
@@ -173,9 +197,9 @@ def latency(spec: KafkaSpec) -> KafkaResult:
         producer.produce(
             spec.topic,
             b"x" * spec.message_bytes,
-            on_delivery=lambda *_, at=at: times.append((time.perf_counter() - at) * 1000),
+            on_delivery=lambda error, _, at=at: told(error, at),
         )
-    producer.flush(WAIT_S)
+    _flush(producer)
     return meter.result(len(times), times)
 
 
@@ -183,10 +207,10 @@ def single(spec: KafkaSpec) -> KafkaResult:
     host, _, port = spec.leader.rpartition(":")
     with socket.create_connection((host, int(port))) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        request = _request(spec)
-        _exchange(sock, request, 500, spec.in_flight)
+        request, code_at = _request(spec), CODE_AT + len(spec.topic)
+        _exchange(sock, request, code_at, 500, spec.in_flight)
         meter = Meter(spec.pids)
-        times = _exchange(sock, request, spec.count, spec.in_flight, spec.seconds_max)
+        times = _exchange(sock, request, code_at, spec.count, spec.in_flight, spec.seconds_max)
         return meter.result(len(times), times)
 
 
@@ -202,7 +226,12 @@ def _request(spec: KafkaSpec) -> bytes:
 
 
 def _exchange(
-    sock: socket.socket, request: bytes, count: int, in_flight: int, seconds_max: float = WAIT_S
+    sock: socket.socket,
+    request: bytes,
+    code_at: int,
+    count: int,
+    in_flight: int,
+    seconds_max: float = WAIT_S,
 ) -> list[float]:
     """Keep so many requests in flight; replies come in order and are all of one length."""
     sent, times, starts, data = 0, [], [], b""
@@ -223,7 +252,7 @@ def _exchange(
             size = 4 + int.from_bytes(data[at : at + 4], "big")
             if len(data) - at < size:
                 break
-            if b"\0\0" not in data[at + 10 : at + size]:
+            if data[at + code_at : at + code_at + 2] != b"\0\0":
                 raise SystemExit("a request was refused")
             times.append((now - starts[len(times)]) * 1000)
             at += size
