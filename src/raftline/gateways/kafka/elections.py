@@ -16,8 +16,8 @@ from raftline.gateways.kafka.dispatch import Context, Reply, Table
 from raftline.gateways.kafka.errors import NONE, REQUEST_TIMED_OUT, missing_code
 from raftline.gateways.kafka.leader_looks import LeaderLooks
 from raftline.gateways.kafka.ports import KafkaCalls
-from raftline.model.calls import PartitionRow
-from raftline.model.errors import RaftlineError, UnknownPartition
+from raftline.model.calls import PartitionRow, TopicRow
+from raftline.model.errors import NoLeader, NotLeader, NotReady, RaftlineError, UnknownPartition
 from raftline.model.limits import WAIT_MS_MAX
 from raftline.node.ports import Clock
 
@@ -31,6 +31,7 @@ Fields = dict[str, Any]
 Refusal = tuple[int, str]  # code, text
 _DONE: Refusal = (NONE, "")
 _NOT_NEEDED: Refusal = (ELECTION_NOT_NEEDED, "it has the leader it should have")
+_NO_MAJORITY: Refusal = (ELIGIBLE_LEADERS_NOT_AVAILABLE, "no majority of its replicas is there")
 
 
 class ElectionsApi:
@@ -65,11 +66,18 @@ class ElectionsApi:
             reply({"topics": told})
 
         def looked() -> None:
-            calls = [
-                self._electing(row["topic"], number, timeout_ms, context, is_preferred=is_preferred)
-                for row in topics
-                for number in row["partitions"]
-            ]
+            silent = {row.id for row in self._calls.nodes_view().nodes if row.state == "silent"}
+            calls: list[Call] = []
+            for asked_of in topics:
+                topic, found = asked_of["topic"], self._calls.find_topic(asked_of["topic"])
+                for number in asked_of["partitions"]:
+                    row = self._row(topic, number, found)
+                    if isinstance(row, RaftlineError):
+                        calls.append(_say((missing_code(row), row.message)))
+                    elif is_preferred:
+                        calls.append(self._preferring(topic, row, silent, timeout_ms, context))
+                    else:
+                        calls.append(_say(_NOT_NEEDED if row.leader else _NO_MAJORITY))
             Fan(calls, context.guarded(elected)).start()
 
         self._looks.look(dict.fromkeys(row["topic"] for row in topics), context, looked)
@@ -82,21 +90,15 @@ class ElectionsApi:
             if row is not None
         ]
 
-    def _electing(
-        self, topic: str, number: int, timeout_ms: int, context: Context, *, is_preferred: bool
+    def _preferring(
+        self, topic: str, row: PartitionRow, silent: set[int], timeout_ms: int, context: Context
     ) -> Call:
-        row = self._row(topic, number)
-        if isinstance(row, RaftlineError):
-            return _say((missing_code(row), row.message))
-        if not is_preferred:
-            text = "no majority of its replicas is there"
-            return _say(_NOT_NEEDED if row.leader else (ELIGIBLE_LEADERS_NOT_AVAILABLE, text))
         first = row.replicas[0]
         if row.leader == first:
             return _say(_NOT_NEEDED)
-        if first in self._silent():  # the leader would take nothing while it waits for that one
+        if first in silent:  # the leader would take nothing while it waits for that one
             return _say((PREFERRED_LEADER_NOT_AVAILABLE, f"node {first} is not heard of"))
-        until_ms = self._clock.mono_ms() + timeout_ms
+        number, until_ms = row.partition, self._clock.mono_ms() + timeout_ms
         arguments: dict[str, object] = {"topic": topic, "partition": number, "to_node": str(first)}
 
         def ask(take: Callable[[Any], None]) -> None:
@@ -104,17 +106,13 @@ class ElectionsApi:
                 if isinstance(answer, RaftlineError):
                     take((PREFERRED_LEADER_NOT_AVAILABLE, answer.message))
                 else:
-                    self._await(topic, number, first, until_ms, context, take)
+                    self._await(topic, row, until_ms, context, take)
 
             self._calls.command("cluster.transfer", arguments, timeout_ms, context.guarded(begun))
 
         return ask
 
-    def _silent(self) -> set[int]:
-        return {row.id for row in self._calls.nodes_view().nodes if row.state == "silent"}
-
-    def _row(self, topic: str, number: int) -> PartitionRow | RaftlineError:
-        found = self._calls.find_topic(topic)
+    def _row(self, topic: str, number: int, found: TopicRow | None) -> PartitionRow | RaftlineError:
         if found is None:
             return self._calls.unknown(topic)
         if not 0 <= number < len(found.partitions):
@@ -124,27 +122,35 @@ class ElectionsApi:
     def _await(
         self,
         topic: str,
-        number: int,
-        first: int,
+        row: PartitionRow,
         until_ms: float,
         context: Context,
         take: Callable[[Any], None],
     ) -> None:
         """Wait until the preferred leader leads."""
-        row = self._row(topic, number)
-        if isinstance(row, RaftlineError):
-            take((missing_code(row), row.message))
-        elif row.leader == first:
+        first = row.replicas[0]
+        leader = self._leader(topic, row.partition)
+        if isinstance(leader, RaftlineError):
+            take((missing_code(leader), leader.message))
+        elif leader == first:
             take(_DONE)
         elif self._clock.mono_ms() > until_ms:
             take((REQUEST_TIMED_OUT, f"node {first} does not lead it yet"))
         else:
-            again = context.guarded(
-                lambda: self._await(topic, number, first, until_ms, context, take)
-            )
+            again = context.guarded(lambda: self._await(topic, row, until_ms, context, take))
             if not row.term:  # no replica is here to say it
-                again = context.guarded(partial(self._looks.ask, [(topic, number)], context, again))
+                places = [(topic, row.partition)]
+                again = context.guarded(partial(self._looks.ask, places, context, again))
             self._clock.call_later(LOOK_AGAIN_MS, again)
+
+    def _leader(self, topic: str, number: int) -> int | RaftlineError:
+        """Return who leads one partition, 0 if nobody; whatever the number of the others."""
+        led = self._calls.led_partition(topic, number)
+        if isinstance(led, NotLeader):
+            return int(led.extras["leader"])
+        if isinstance(led, NoLeader | NotReady):
+            return 0
+        return led if isinstance(led, RaftlineError) else self._calls.nodes_view().node
 
 
 def _say(answer: Refusal) -> Call:

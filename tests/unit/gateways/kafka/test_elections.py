@@ -56,3 +56,41 @@ def test_nothing_is_handed_to_a_node_that_is_silent() -> None:
         code, took_ms = elect(sim, leader)
         assert code == PREFERRED_LEADER_NOT_AVAILABLE
         assert took_ms < 1_000
+
+
+def test_partitions_are_not_looked_for_one_by_one_in_all_of_their_topic() -> None:
+    """A row of a topic has all of its partitions: ten thousand times ten thousand of them."""
+    with cluster(nodes=3, seed=1) as sim:
+        sim.advance("5s")
+        sim.create_topic("orders", partitions=30, replication_factor=3)
+        sim.advance("3s")
+        for row in topic_at(sim, sim.nodes[0]).partitions:
+            to_node = str(row.replicas[1])
+            sim.command(
+                "cluster.transfer", topic="orders", partition=row.partition, to_node=to_node
+            )
+        sim.advance("3s")
+        here = node(sim, sim.nodes[0])
+        calls: Any = Counting(here)
+        answers: list[dict[str, Any]] = []
+        topics = [{"topic": "orders", "partitions": list(range(30))}]
+        asked = {"election_type": 0, "topics": topics, "timeout_ms": 20_000}
+        ElectionsApi(here.clock, calls).elect(asked, 2, Asker(), answers.append)
+        sim.run_until(lambda: bool(answers), "30s")
+        assert {row["error_code"] for row in answers[0]["topics"][0]["partitions"]} == {0}
+        assert calls.looks <= 2
+
+
+class Counting:
+    """A node that counts how often it is asked for a whole topic."""
+
+    def __init__(self, whole: Any) -> None:
+        self._whole = whole
+        self.looks = 0
+
+    def find_topic(self, name: str) -> Any:
+        self.looks += 1
+        return self._whole.find_topic(name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)
