@@ -36,7 +36,7 @@ from raftline.gateways.kafka.errors import (
     UNKNOWN_TOPIC_ID,
     partition_code,
 )
-from raftline.gateways.kafka.leaders import leader_tag, node_tag
+from raftline.gateways.kafka.leaders import Terms, leader_tag, node_tag
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.gateways.kafka.server import Raw
 from raftline.model.batch import PLACE, end_of_batch, split_batches
@@ -293,6 +293,7 @@ class FetchExchange(Exchange):
         version = self.version
         flexible = version >= FLEXIBLE_FROM
         pieces: list[Buffer] = []
+        terms = Terms(self._api.calls)
         out = bytearray(8)
         if flexible:
             out.append(0)
@@ -308,7 +309,7 @@ class FetchExchange(Exchange):
             for part in self.parts[at:end]:
                 if part.leader > 0:
                     leaders[part.leader] = None
-                out = self._put(out, part, pieces)
+                out = self._put(out, part, pieces, terms)
             at = end
             if flexible:
                 out.append(0)
@@ -321,7 +322,7 @@ class FetchExchange(Exchange):
         REPLY.pack_into(head, 0, total - 4, self.correlation)
         return pieces
 
-    def _put(self, out: bytearray, part: Part, pieces: "list[Buffer]") -> bytearray:
+    def _put(self, out: bytearray, part: Part, pieces: "list[Buffer]", terms: Terms) -> bytearray:
         version, size = self.version, part.size
         out += _OUT.pack(part.partition, part.error, part.commit_end, part.commit_end)
         if version >= 5:
@@ -340,7 +341,7 @@ class FetchExchange(Exchange):
             out = bytearray()
         if version >= FLEXIBLE_FROM:
             if part.leader > 0:
-                term = self._api.term_of(part.topic, part.partition)
+                term = terms.of(part.topic, part.partition)
                 out += leader_tag(part.leader, term, LEADER_TAG)
             else:
                 out.append(0)
@@ -366,13 +367,6 @@ class FetchApi:
         """Serve it."""
         table.add(schema.FETCH, MIN_VERSION, MAX_VERSION, None)
         raw[schema.FETCH.key] = self.run
-
-    def term_of(self, topic: str, partition: int) -> int:
-        """Return the term of a partition's leader as far as we know; -1."""
-        found = self.calls.find_topic(topic)
-        if found is None or not 0 <= partition < len(found.partitions):
-            return UNKNOWN
-        return found.partitions[partition].term or UNKNOWN
 
     def run(
         self,

@@ -33,7 +33,7 @@ from raftline.gateways.kafka.errors import (
     partition_code,
 )
 from raftline.gateways.kafka.gaps import Gaps
-from raftline.gateways.kafka.leaders import leader_tag, node_tag
+from raftline.gateways.kafka.leaders import Terms, leader_tag, node_tag
 from raftline.gateways.kafka.ports import KafkaCalls
 from raftline.gateways.kafka.server import Raw
 from raftline.gateways.kafka.wishes import Wishes
@@ -74,7 +74,7 @@ Row = tuple[int, int, int, int, str, int, int]
 class ProduceExchange(Exchange):
     """One request: what its partitions answered."""
 
-    __slots__ = ("_buffer", "_left", "acks", "api", "names", "partitions", "rows")
+    __slots__ = ("_buffer", "_left", "_terms", "acks", "api", "names", "partitions", "rows")
 
     api: "ProduceApi"
     acks: int
@@ -87,6 +87,7 @@ class ProduceExchange(Exchange):
         self.rows: list[Row | None] = []
         self.partitions: list[int] = []
         self._left = 1  # the request itself, until it is read
+        self._terms = Terms(api.calls)
         self._buffer: bytearray | None = None
 
     def keep(self, buffer: bytearray, stop: int) -> bool:
@@ -125,7 +126,7 @@ class ProduceExchange(Exchange):
             return
         assert isinstance(answer, RaftlineError)
         self._connection.server.counts.refuse(answer.code)
-        self._put(slot, self.api.refusal(topic, partition, answer))
+        self._put(slot, self.api.refusal(topic, partition, answer, self._terms))
 
     def _put(self, slot: int, row: Row) -> None:
         self.rows[slot] = row
@@ -195,7 +196,8 @@ class OneProduce(Exchange):
 
     def _refuse(self, known: "Known", error: RaftlineError) -> None:
         self._connection.server.counts.refuse(error.code)
-        row = self._api.refusal(known.topic, known.partition, error)
+        terms = Terms(self._api.calls)
+        row = self._api.refusal(known.topic, known.partition, error, terms)
         if known.acks:
             names = [(known.name, 1)]
             reply = encode(self._api.calls, self.version, self.correlation, names, [row])
@@ -263,22 +265,15 @@ class ProduceApi:
         table.add(schema.PRODUCE, MIN_VERSION, MAX_VERSION, None, TOLD_FROM)
         raw[schema.PRODUCE.key] = self.run
 
-    def refusal(self, topic: str, partition: int, error: RaftlineError) -> Row:
+    def refusal(self, topic: str, partition: int, error: RaftlineError, terms: Terms) -> Row:
         """Return the row of a batch that was not stored."""
         code = _CODES.get(type(error)) or partition_code(error)
         if code == OUT_OF_ORDER_SEQUENCE and self._gaps.is_passing(topic, partition, error):
             code = NOT_ENOUGH_REPLICAS
         message = error.message[:MESSAGE_CHARS_MAX]
         leader = int(error.extras["leader"]) if isinstance(error, NotLeader) else -1
-        term = self._term_of(topic, partition) if leader != -1 else -1
+        term = terms.of(topic, partition) if leader != -1 else -1
         return partition, code, NO_OFFSET, NO_OFFSET, message, leader, term
-
-    def _term_of(self, topic: str, partition: int) -> int:
-        """Return the term of a partition's leader as far as we know; -1."""
-        found = self.calls.find_topic(topic)
-        if found is None or not 0 <= partition < len(found.partitions):
-            return -1
-        return found.partitions[partition].term or -1
 
     def run(
         self,
