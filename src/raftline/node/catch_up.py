@@ -17,6 +17,8 @@ Invariants
     X5  A log that was dropped to be filled anew, and that nobody fills, costs the replica its
         place: it can neither apply nor go back.
     X6  A full disk costs nobody its place: the checkpoint is written when there is room.
+    X7  What was applied is checkpointed first: it may have left memory, and none is made meanwhile,
+        so the WAL could let go of no file before the end.
 """
 
 import errno
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 FETCH_TIMEOUT_MS = 5_000
 TRIES = 3
 HOLLOW_MS = 15_000
+ALL_BYTES = 1 << 62
 
 _pack = msgspec.msgpack.encode
 
@@ -144,7 +147,9 @@ class CatchUp:
         return self._node.shards.get(self.replica.shard) is not self.replica
 
     def start(self) -> None:
-        """Stop applying, then fetch. X1."""
+        """Stop applying, then fetch. X1, X7."""
+        if self._node.segments.checkpoint_due(self.replica, ALL_BYTES, 0):
+            self._node.segments.checkpoint(self.replica)
         self.replica.frozen = True
         host = self.replica.host
         if not isinstance(host, PartitionHost):

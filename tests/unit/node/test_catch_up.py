@@ -1,13 +1,16 @@
-"""Catch-up: filling a replica that is far behind. X1-X6."""
+"""Catch-up: filling a replica that is far behind. X1-X7."""
 
 import pytest
+from msgspec.structs import replace
 
+from raftline.model.limits import KIB, MIB
 from raftline.node import catch_up, giving
 from raftline.node.catch_up import CatchUp
 from raftline.node.replica import Replica
 from raftline.raft.progress import ProgressState
 from raftline.raft.rpc import Rpc, RpcKind
 from raftline.testing import SimCluster, cluster
+from raftline.testing.cluster import sim_settings
 from tests.unit.node.whole import host, lead, node, replica, shard_of, stall_segments
 
 TOPIC = "orders"
@@ -190,6 +193,41 @@ def test_a_disk_that_is_full_when_all_is_fetched_costs_no_place(
         sim.run_until(lambda: level(sim, leader, follower), "10s")
         assert replica(sim, follower, TOPIC).id == number
         assert sim.verify().identical
+
+
+def test_a_replica_that_is_filled_for_long_holds_no_file_of_the_wal_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """X7: the node refused the appends to all its other topics until that replica was filled."""
+    small = sim_settings()
+    small = replace(
+        small,
+        wal=replace(small.wal, file_bytes=4 * MIB, bytes_max=20 * MIB),
+        raft=replace(small.raft, tail_bytes_max=256 * KIB),
+        log=replace(small.log, checkpoint_bytes=64 * MIB, checkpoint_ms=60_000),
+    )
+    with cluster(nodes=3, seed=27, settings=small) as sim:
+        topics = [f"other-{number}" for number in range(9)]
+        sim.create_topic(TOPIC, partitions=1)
+        for topic in topics:
+            sim.create_topic(topic, partitions=1, replication_factor=1)
+        sim.advance("1s")
+        leader, (follower, _) = lead(sim, TOPIC)
+        here = next(topic for topic in topics if lead(sim, topic)[0] == follower)
+        fill(sim, 30, 90_000)
+        taker = replica(sim, follower, TOPIC)
+        sim.run_until(lambda: taker.applied_index == taker.raft.last_index)
+        assert taker.log.first_index() > 20, "all of it is in memory still"
+        sim.cut(leader, follower, both_ways=False)
+        fill(sim, 1)
+        monkeypatch.setattr(CatchUp, "_next_log", lambda _: None)  # it takes its time
+        offer(sim, leader, follower)
+        sim.heal()
+        assert taker.frozen
+        for _ in range(250):
+            sim.append(here, [b"y" * 100_000], via=follower)
+            sim.advance("100ms")
+        assert taker.frozen
 
 
 def test_a_source_that_goes_away_leaves_the_replica_to_the_next_leader() -> None:
