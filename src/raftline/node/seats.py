@@ -12,7 +12,7 @@ Rules
         catalog wants a newer one of (it was moved away and back): it may go where the rest, live,
         level and wanted, is a majority without it.
     B3  Where the rest of a shard is no majority, nothing is automatic, and nothing is deleted that
-        is out of service.
+        is out of service; nor where just now too few of the rest live.
     B4  A node that leaves is gone, and hung up on, only when it votes nowhere any more: not in the
         catalog either.
 """
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from raftline.machines.catalog.events import Event
-from raftline.machines.catalog.state import REMOVED
+from raftline.machines.catalog.state import REMOVED, Shard
 from raftline.model.errors import (
     RaftlineError,
 )
@@ -288,9 +288,15 @@ class Seats:
     def _let_go(self, shard: int, then: Callable[[], None]) -> None:
         """Delete a replica that is out; what may be the only whole one stays on the disk. B3."""
         row = self._node.catalog_machine.shards.get(ShardId(shard))
-        is_few = row is not None and len(row.replicas) < ENOUGH_REPLICAS
-        keep = is_few and shard in self._node.shards.quarantined
+        is_needed = row is not None and not self._is_spare(row)
+        keep = is_needed and shard in self._node.shards.quarantined
         self._node.shards.destroy(shard, then, keep=keep)
+
+    def _is_spare(self, row: Shard) -> bool:
+        """Say whether the rest of a shard, on nodes that live, is a majority without ours. B3."""
+        nodes = [node for node in row.nodes() if node != self._node.id]
+        live = sum(self._node.peers.is_live(node) for node in nodes)
+        return len(row.replicas) >= ENOUGH_REPLICAS and live * 2 > len(row.replicas)
 
     def _on_member(self, body: memoryview, _timeout_ms: int, reply: Reply) -> None:
         shard, asked = msgspec.msgpack.decode(body, type=tuple[int, int])

@@ -18,8 +18,9 @@ Invariants
         not meant to go: H3. One that the WAL does not know never took part: it may begin anew.
     H7  A replica that finds no room when it is made took part in nothing: it is made again until
         there is. That may take long: until then it does not count as one that is about to be open.
-    H8  Where fewer than three replicas are wanted, the directory of one that is out of service is
-        kept when it has to go: whoever leads by now may have begun empty (recovery.py).
+    H8  Where fewer than three replicas are wanted, or the others that live are no majority, the
+        directory of one that is out of service is kept when it has to go: whoever leads by now, or
+        later, may have begun empty (recovery.py).
 """
 
 import errno

@@ -282,6 +282,29 @@ def test_a_node_that_leaves_votes_on_while_the_catalog_cannot_do_without_it() ->
         sim.create_topic("last", partitions=1, replication_factor=2, via="node-1")
 
 
+def test_a_replica_out_of_service_stays_on_the_disk_while_the_others_are_dead() -> None:
+    """B3: of three, too. It got a new number at once, and what may be the only copy was deleted."""
+    with cluster(nodes=6, seed=96) as sim:
+        sim.create_topic("first", partitions=1)
+        home, others = orders(sim)
+        shard, disk = shard_of(sim, TOPIC), sim.host(home).disk
+        catalog = node(sim, home).catalog_machine.shards[CATALOG_SHARD].nodes()
+        assert not {sim.name_of(number) for number in catalog} & set(others)
+        sim.advance("10s")
+        for name in others:
+            sim.kill(name)
+        sim.advance("3s")
+        old = replica(sim, home, TOPIC)
+        node(sim, home).shards.stop_replica(old, "damaged, say")
+        sim.run_until(lambda: node(sim, home).shards.known(shard) > old.id, "20s")
+        sim.advance("1s")
+        assert load_checkpoint(disk, f"shards/{shard}.old-1").checkpoint is not None
+        for name in others:
+            sim.start(name)
+        sim.run_until(lambda: replica(sim, home, TOPIC).applied_index > 0, "30s")
+        assert [message.value for message in sim.read_all(TOPIC, 0)] == [b"one"]
+
+
 def test_a_node_that_votes_in_the_catalog_is_not_dropped_by_its_own_word() -> None:
     """B4: it may be of before a recovery chose its copy. Everybody hung up on the only voter."""
     with cluster(nodes=4, seed=95) as sim:
