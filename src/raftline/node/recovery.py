@@ -21,6 +21,8 @@ Rules
         number there. A voter that is wanted and not open yet counts.
     V5  Not by way of a node that leaves or left: nobody talks to it any more, so to itself it is
         the only one that lives, and its catalog would go on beside the others'.
+    V6  Who could not write that it goes on alone is out of service until its node is started again,
+        as it was before then. Until then nobody goes on in its place, and it gets no new number.
 """
 
 from collections.abc import Callable, Collection
@@ -72,6 +74,7 @@ class Recovery:
 
     def __init__(self, node: "Node") -> None:
         self._node = node
+        self._unwritten: dict[int, str] = {}  # shard -> what to do about its replica here. V6
 
     def serve(self) -> None:
         """Answer other nodes."""
@@ -101,7 +104,13 @@ class Recovery:
         position = self.position(shard)
         if position is not None:
             return _pack(position)
+        if self.is_unwritten(shard):
+            return NotReady(self._unwritten[shard])
         return OUT_OF_SERVICE if shard in self._node.shards.quarantined else NO_REPLICA
+
+    def is_unwritten(self, shard: int) -> bool:
+        """Say whether our replica is out of service only until the next start. V6."""
+        return shard in self._unwritten and shard in self._node.shards.quarantined
 
     def position(self, shard: int) -> Position | None:
         """Return how far our replica's log goes."""
@@ -230,12 +239,15 @@ class Recovery:
                 node.shards.reopen(replica, replica.host, start).campaign()
                 reply(b"")
                 return
+            told = f"{replica.name} could not be forced: {error}"
             if not replica.is_closed:
                 if took:  # nobody else has agreed to what was applied
+                    told += f"; mend that and start {node.identity.name} again first"
+                    self._unwritten[replica.shard] = told
                     node.shards.stop_replica(replica, f"it could not be forced: {error}")
                 else:
                     replica.thaw()
-            reply(NotReady(f"{replica.name} could not be forced: {error}"))
+            reply(NotReady(told))
 
         node.segments.run(job, written)
 

@@ -289,6 +289,7 @@ class Seats:
         """Delete a replica that is out; what may be the only whole one stays on the disk. B3."""
         row = self._node.catalog_machine.shards.get(ShardId(shard))
         is_needed = row is not None and not self._is_spare(row)
+        is_needed = is_needed or self._node.recovery.is_unwritten(shard)
         keep = is_needed and shard in self._node.shards.quarantined
         self._node.shards.destroy(shard, then, keep=keep)
 
@@ -345,6 +346,8 @@ class Seats:
         for shard, (known, _) in list(self._node.shards.quarantined.items()):
             replica = known
             row = machine.shards.get(ShardId(shard))
+            if self._node.recovery.is_unwritten(shard):
+                continue  # nothing is wrong with what is on its disk
             if shard == CATALOG_SHARD:
                 replica = self._node.identity.catalog_replica
             elif row is None or row.replica_on(NodeId(self._node.id)) is None:

@@ -281,6 +281,36 @@ def test_who_cannot_write_that_it_goes_on_alone_is_as_before_at_its_next_start()
         assert len(ours.conf.voters) == 3
 
 
+def test_nobody_goes_on_in_the_place_of_who_could_not_write_it() -> None:
+    """V6: it got a new number and its directory was deleted, or an empty one went on when asked."""
+    with cluster(nodes=6, seed=96) as sim:
+        sim.create_topic("first", partitions=1)
+        sim.create_topic(TOPIC, partitions=1)
+        sim.append(TOPIC, [b"0"])
+        sim.advance("1s")
+        name, others = lead(sim, TOPIC)
+        via = next(it for it in sim.running if it not in (name, *others))
+        ours = replica(sim, name, TOPIC)
+        for other in others:
+            sim.kill(other)
+        with pytest.raises(TimedOut):
+            sim.append(TOPIC, [b"1"], via=name, timeout="500ms")
+        sim.advance("5s")
+        sim.host(name).disk.fail_writes(f"shards/{ours.shard}")
+        with pytest.raises(NotReady, match=f"{TOPIC}/0"):
+            sim.command("cluster.recover", via=via, timeout="20s", accept_loss=True)
+        sim.advance("10s")
+        assert node(sim, name).shards.known(ours.shard) == ours.id
+        with pytest.raises(NotReady, match=f"start {name} again"):
+            sim.command("cluster.recover", via=via, timeout="20s", accept_loss=True)
+        sim.kill(name)
+        sim.restart(name)
+        sim.wait_ready([name])
+        sim.advance("2s")
+        sim.command("cluster.recover", via=via, timeout="20s", accept_loss=True)
+        assert [m.value for m in sim.read_all(TOPIC, via=via)] == [b"0", b"1"]
+
+
 def test_nobody_goes_on_before_all_that_live_have_said_how_far_they_are() -> None:
     """A new replica, empty, went on in the place of the one that was slow to answer."""
     with cluster(nodes=5, seed=110) as sim:
