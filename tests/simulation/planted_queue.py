@@ -190,9 +190,9 @@ def a_stale_settle_accepted() -> Planted:
 @contextmanager
 def a_parked_key_overtaken() -> Planted:
     """The leader does not know the keys of every other message (P7)."""
-    from raftline.node import counter
+    from raftline.node import key_pages
 
-    real = counter.key_hash
+    real = key_pages.key_hash
     count = [0]
 
     def key_hash(*words: Any) -> int:
@@ -200,7 +200,7 @@ def a_parked_key_overtaken() -> Planted:
         return real(*words) if count[0] % 2 else 0
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counter, "key_hash", key_hash)
+        patch.setattr(key_pages, "key_hash", key_hash)
         yield
 
 

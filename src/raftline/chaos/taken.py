@@ -6,6 +6,7 @@ down, so calls that ended late are not held against it, and its logs are not rea
 """
 
 from pathlib import Path
+from typing import Any
 
 from raftline.chaos.rig import ChaosProblem, Rig, wait_for
 from raftline.client.client import Client
@@ -13,6 +14,7 @@ from raftline.model.errors import RaftlineError
 from raftline.server.local_cluster import LocalCluster, LocalNode
 
 NODES_MIN = 1
+ADDRESS_S = 10.0  # until a node that came back has told where it is called
 
 
 class Taken(Rig):
@@ -29,7 +31,7 @@ class Taken(Rig):
         self._down_since = {}
         self.plan = LocalCluster(directory)
         with Client(servers, timeout_ms=10_000) as client:
-            rows = client.cluster()["nodes"]
+            rows = _live_rows(client)
         self.plan.nodes = [
             LocalNode(
                 id=row["id"],
@@ -43,7 +45,6 @@ class Taken(Rig):
                 log="",
             )
             for row in rows
-            if row["state"] == "live"
         ]
         self.founders = tuple(self.names)
         if len(self.plan.nodes) < NODES_MIN:
@@ -83,3 +84,19 @@ class Taken(Rig):
         """End the load; the cluster stays."""
         for call in self.at_close:
             call()
+
+
+def _live_rows(client: Client) -> list[dict[str, Any]]:
+    """Return who lives, with addresses: who was just linked has not told its own."""
+    rows: list[dict[str, Any]] = []
+
+    def is_told() -> bool:
+        rows[:] = [row for row in client.cluster()["nodes"] if row["state"] == "live"]
+        return all(row["http"] for row in rows)
+
+    def problem() -> str:
+        nameless = next(row["name"] for row in rows if not row["http"])
+        return f"nobody says where {nameless} is called over HTTP"
+
+    wait_for(is_told, ADDRESS_S, problem)
+    return rows
