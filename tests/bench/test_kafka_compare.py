@@ -67,3 +67,11 @@ def test_the_page_judges(turns: list[str], tmp_path: Path) -> None:
     text = page([piece])
     assert "1.00x, **missed** |" in text
     assert "at most 1.2 | **missed** |" in text
+
+
+def test_a_piece_of_another_machine_says_so(turns: list[str], tmp_path: Path) -> None:
+    compare.main(["three", "--quick", "--rounds", "1", "--work", str(tmp_path)])
+    here, there = kept(tmp_path), kept(tmp_path)
+    there.machine["python"] = "3.99.1"
+    assert "on another machine" not in page([here, here])
+    assert "on another machine: python 3.99.1.\n" in page([here, there])

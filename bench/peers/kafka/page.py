@@ -61,15 +61,19 @@ def page(pieces: list[Piece], notes: str = "") -> str:
     """Return the Markdown page; ``notes`` say how the run went."""
     by_name = {piece.name: piece for piece in pieces}
     parts = [HEAD, "## Machine\n", "| | |", "|---|---|"]
-    machine = {k: v for k, v in pieces[0].machine.items() if k != "load before"}
+    machine = _lasting(pieces[0])
     parts += [f"| {name} | {value} |" for name, value in machine.items()]
     parts += ["\n## Goals\n", "| figure | Raftline | Kafka | goal | |", "|---|---|---|---|---|"]
     parts += _judged(by_name)
     if notes:
         parts += ["\n## How this run went\n", notes.rstrip()]
     for piece in pieces:
-        parts += _section(piece)
+        parts += _section(piece, machine)
     return "\n".join(parts) + "\n"
+
+
+def _lasting(piece: Piece) -> dict[str, str]:
+    return {name: value for name, value in piece.machine.items() if name != "load before"}
 
 
 def _judged(pieces: dict[str, Piece]) -> Iterable[str]:
@@ -106,16 +110,20 @@ def _factor(ours: float, theirs: float, unit: str) -> float:
     return ours / theirs if unit.endswith("/s") else theirs / ours
 
 
-def _section(piece: Piece) -> Iterable[str]:
+def _section(piece: Piece, machine: dict[str, str]) -> Iterable[str]:
     yield f"\n## {piece.title}\n"
     sync = ", ".join(
         f"p50 {p50:.2f} ms p99 {p99:.2f} ms"
         for p50, p99 in zip(piece.sync_p50_ms, piece.sync_p99_ms, strict=True)
     )
     load = f"load {piece.machine['load before']} before, {piece.load_after} after"
+    other = [
+        f"{name} {value}" for name, value in _lasting(piece).items() if machine.get(name) != value
+    ]
+    elsewhere = f"; on another machine: {', '.join(other)}" if other else ""
     yield (
         f"Median of {piece.rounds}; {piece.at}, {piece.seconds:.0f} s; fdatasync of 512 B before "
-        f"and after: {sync}; {load}.\n"
+        f"and after: {sync}; {load}{elsewhere}.\n"
     )
     yield f"| figure | {' | '.join(piece.sides)} |"
     yield "|---" * (1 + len(piece.sides)) + "|"
