@@ -128,7 +128,7 @@ class Grower:
             self._messages += MESSAGES
             self._bytes += MESSAGES * MESSAGE_BYTES
             open_ += 1
-            if open_ > 4:
+            if open_ > 4 or first == FIRST_MS:  # those after it find a leader: in order
                 asker.wire.reply()
                 open_ -= 1
         for _ in range(open_):

@@ -35,10 +35,10 @@ REFUSED: tuple[Wish, ...] = (
 
 
 def send(rig: Rig, topic: str, rows: list[tuple[str, Wish]], **more: Any) -> list[str]:
-    """Send values with headers in one batch; return refusals."""
+    """Send values with headers in one batch, which a flush ends; return refusals."""
     refused: list[str] = []
     producer = Producer(
-        {"log_level": 2, "bootstrap.servers": kafka_of(rig), "linger.ms": 50, **more}
+        {"log_level": 2, "bootstrap.servers": kafka_of(rig), "linger.ms": 2_000, **more}
     )
     for value, wish in rows:
         producer.produce(
