@@ -230,8 +230,15 @@ def test_groups_are_listed_described_altered_and_deleted(
     try:
         turn([member], lambda: len(member.messages) == 4)
         member.consumer.commit(asynchronous=False)
-        rows = admin.list_consumer_groups(request_timeout=WAIT_S).result(WAIT_S).valid
-        assert [row.state.name for row in rows if row.group_id == group] == ["STABLE"]
+        told: list[str] = []
+
+        def is_listed() -> bool:  # each node is asked in turn: a leader may change meanwhile
+            rows = admin.list_consumer_groups(request_timeout=WAIT_S).result(WAIT_S).valid
+            told[:] = [row.state.name for row in rows if row.group_id == group]
+            return bool(told)
+
+        wait_for(is_listed, WAIT_S)
+        assert told == ["STABLE"]
         shown = admin.describe_consumer_groups([group])[group].result(WAIT_S)
         assert (shown.state.name, shown.partition_assignor) == ("STABLE", "cooperative-sticky")
         (seen,) = shown.members
