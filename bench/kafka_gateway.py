@@ -95,13 +95,23 @@ def pair(
     base: KafkaSpec, section: str, count: int, message_bytes: int, goal: Goal | None
 ) -> list[Figure]:
     """Produce, then read it back."""
-    found: list[Figure] = []
+    found = produce(base, section, count, message_bytes, goal)
+    return found + _bulk("consume", base, section, count, message_bytes, None)
+
+
+def produce(
+    base: KafkaSpec, section: str, count: int, message_bytes: int, goal: Goal | None
+) -> list[Figure]:
+    """Produce as a Python program does."""
+    return _bulk("produce", base, section, count, message_bytes, goal)
+
+
+def _bulk(
+    task: str, base: KafkaSpec, section: str, count: int, message_bytes: int, goal: Goal | None
+) -> list[Figure]:
+    result = run(base, task=task, count=count, message_bytes=message_bytes)
     size = "100 B" if message_bytes == 100 else "1 KiB"
-    for task in ("produce", "consume"):
-        result = run(base, task=task, count=count, message_bytes=message_bytes)
-        name = f"{task} {count:,} x {size}"
-        found += _rate_and_cpu(section, name, result, goal if task == "produce" else None)
-    return found
+    return _rate_and_cpu(section, f"{task} {count:,} x {size}", result, goal)
 
 
 def arrays(base: KafkaSpec, section: str, count: int) -> list[Figure]:

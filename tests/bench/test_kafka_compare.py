@@ -9,9 +9,12 @@ import msgspec
 import pytest
 
 from bench.figures import Figure
+from bench.kafka_gateway import run
+from bench.kafka_load import KafkaSpec
 from bench.peers.kafka import compare, pieces
 from bench.peers.kafka.page import page
 from bench.peers.kafka.pieces import Piece
+from bench.peers.kafka.sink import sink
 
 RATE, CPU = "produce 2,000,000 x 100 B: rate", "produce 2,000,000 x 100 B: server CPU"
 
@@ -75,3 +78,12 @@ def test_a_piece_of_another_machine_says_so(turns: list[str], tmp_path: Path) ->
     there.machine["python"] = "3.99.1"
     assert "on another machine" not in page([here, here])
     assert "on another machine: python 3.99.1.\n" in page([here, there])
+
+
+def test_the_limit_of_a_client_is_measured_where_nothing_is_kept() -> None:
+    with sink() as nothing:
+        base = KafkaSpec(task="", servers=nothing.servers, topic="t", pids=nothing.pids)
+        for task in ("produce", "produce_arrays"):  # each checks that all its messages arrived
+            result = run(base, task=task, count=5_000)
+            assert result.count == 5_000
+            assert result.client_cpu_s > 0

@@ -2,9 +2,9 @@
 
     python -m bench.peers.kafka.compare [PIECE ...] [--rounds 5] [--more] [--quick] [--work DIR]
 
-Pieces: one, three, syncing, sustained, failover, spark; all of them if none is named. Each leaves
-its raw figures in DIR/PIECE.json; ``--page`` makes docs/benchmarks/kafka.md and .json of them,
-with DIR/notes.md, where somebody wrote down how the run went.
+Pieces: one, three, limit, syncing, sustained, failover, spark; all of them if none is named. Each
+leaves its raw figures in DIR/PIECE.json; ``--page`` makes docs/benchmarks/kafka.md and .json of
+them, with DIR/notes.md, where somebody wrote down how the run went.
 Both sides run at the same time and idle while the other is measured. Raftline syncs every
 acknowledged batch to the disks of a majority; Kafka does not sync at all, unless a piece says so.
 """

@@ -8,24 +8,29 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from bench.figures import Figure
-from bench.kafka_gateway import arrays, pair, run, tasks
+from bench.kafka_gateway import arrays, pair, produce, run, tasks
 from bench.machine import describe, measure_sync
 from bench.peers.kafka.failover import outage
-from bench.peers.kafka.sides import Side, both, by_syncing, spec
+from bench.peers.kafka.sides import Side, Target, both, by_syncing, spec
+from bench.peers.kafka.sink import sink
 from bench.peers.kafka.spark import spark_rounds
 
 SUSTAINED = 12_000_000
+NOTHING = "a server that keeps nothing"
+
+S_contra = TypeVar("S_contra", contravariant=True)
+T = TypeVar("T")
 
 
-class Round(Protocol):
+class Round(Protocol[S_contra]):
     """One side's turn on a topic of its own."""
 
-    def __call__(self, topic: str, side: Side, *, quick: bool) -> list[Figure]: ...
+    def __call__(self, topic: str, side: S_contra, *, quick: bool) -> list[Figure]: ...
 
 
 class Series(msgspec.Struct):
@@ -54,6 +59,7 @@ class Piece(msgspec.Struct, kw_only=True):
 TITLES = {
     "one": "1 node",
     "three": "3 nodes, 3 replicas",
+    "limit": "3 nodes, and the client's own limit",
     "syncing": "3 nodes, with and without syncing",
     "sustained": "3 nodes, sustained",
     "failover": "3 nodes, kill -9 of the leader",
@@ -80,6 +86,10 @@ def measure(
     )
     if name == "spark":
         _note(piece, spark_rounds(work, rounds, quick=quick))
+    elif name == "limit":
+        with both(work, 3) as sides, sink() as nothing:
+            targets: dict[str, Target] = {**sides, NOTHING: nothing}
+            _take_turns(piece, targets, _limit, rounds, save, quick=quick)
     else:
         clusters = by_syncing if name == "syncing" else both
         with clusters(work, 1 if name == "one" else 3) as sides:
@@ -114,8 +124,8 @@ def merge(before: Piece, after: Piece) -> Piece:
 
 def _take_turns(
     piece: Piece,
-    sides: dict[str, Side],
-    one: Round,
+    sides: dict[str, T],
+    one: Round[T],
     rounds: int,
     save: Callable[[Piece], None],
     *,
@@ -149,10 +159,16 @@ def _all(topic: str, side: Side, *, quick: bool) -> list[Figure]:
     return found
 
 
+def _limit(topic: str, side: Target, *, quick: bool) -> list[Figure]:
+    base, count = spec(side, topic, side.create(topic)), 50_000 if quick else 2_000_000
+    found = produce(base, "", count, 100, None) + arrays(base, "", count)
+    side.delete(topic)
+    return found
+
+
 def _syncing(topic: str, side: Side, *, quick: bool) -> list[Figure]:
-    leader = side.create(topic)
-    base = spec(side, topic, leader)
-    found = pair(base, "", 50_000 if quick else 2_000_000, 100, None)[:2]
+    base = spec(side, topic, side.create(topic))
+    found = produce(base, "", 50_000 if quick else 2_000_000, 100, None)
     result = run(base, task="latency", count=100 if quick else 1_000)
     for name, value in (("p50", result.p50_ms), ("p99", result.p99_ms)):
         found.append(Figure(section="", name=f"100 B at 200/s: {name}", value=value, unit="ms"))
@@ -178,7 +194,7 @@ def _failover(topic: str, side: Side, *, quick: bool) -> list[Figure]:
     ]
 
 
-ROUNDS: dict[str, Round] = {
+ROUNDS: dict[str, Round[Side]] = {
     "one": _all,
     "three": _all,
     "syncing": _syncing,

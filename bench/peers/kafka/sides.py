@@ -20,8 +20,8 @@ NO_SYNC = "int fsync(int fd) { return 0; }\nint fdatasync(int fd) { return 0; }\
 PRELOAD = "LD_PRELOAD"
 
 
-class Side(Protocol):
-    """A cluster under load."""
+class Target(Protocol):
+    """What takes messages."""
 
     @property
     def servers(self) -> str: ...
@@ -36,6 +36,10 @@ class Side(Protocol):
     def delete(self, topic: str) -> None:
         """Delete it with its data."""
         ...
+
+
+class Side(Target, Protocol):
+    """A cluster under load."""
 
     def leader(self, topic: str) -> str:
         """Return the address of the leader once all replicas are there."""
@@ -117,7 +121,7 @@ class Theirs:
         self._cluster.revive(self._killed)
 
 
-def spec(side: Side, topic: str, leader: str) -> KafkaSpec:
+def spec(side: Target, topic: str, leader: str) -> KafkaSpec:
     """Return what every task on a side's topic begins with."""
     return KafkaSpec(task="", servers=side.servers, topic=topic, pids=side.pids, leader=leader)
 
