@@ -7,6 +7,7 @@ Everything but the packages of apt goes to ``$RAFTLINE_CACHE/peers`` (default
 with the reason, and the others go on.
 """
 
+import argparse
 import contextlib
 import os
 import shutil
@@ -24,6 +25,7 @@ APT_PACKAGES = {  # system: package, program
     "rabbitmq": ("rabbitmq-server", "rabbitmq-server"),
 }
 JARS = {"kafka": "kafka-broker", "elasticmq": "elasticmq"}  # sets of scripts/fetch_jars.py
+SYSTEMS = (*APT_PACKAGES, "nats", *JARS)
 POLICY = Path("/usr/sbin/policy-rc.d")  # says to apt whether it may start what it installs
 
 
@@ -167,10 +169,19 @@ def _run(command: list[str], environment: dict[str, str] | None = None) -> str:
     return done.stdout
 
 
-def main(names: list[str]) -> int:
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument(
+        "systems",
+        nargs="*",
+        choices=[*SYSTEMS, []],
+        metavar="SYSTEM",
+        help=f"{', '.join(SYSTEMS)}; all of them if none is named",
+    )
+    names = parser.parse_args().systems or SYSTEMS
     install_clients()
     failed = 0
-    for name in names or [*APT_PACKAGES, "nats", "elasticmq", "kafka"]:
+    for name in names:
         try:
             install(name)
         except CannotInstall as error:
@@ -182,4 +193,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
