@@ -8,7 +8,8 @@ Invariants
     C1  At every instant a complete, durable checkpoint has one of the names: the new one is
         synced under its temporary name before any other name moves.
     C2  A complete checkpoint is true: segments and side files were synced before it was written.
-        So a complete ``checkpoint.tmp`` stands in for a missing ``checkpoint``.
+        So a complete ``checkpoint.tmp`` stands in for a missing ``checkpoint``, and gets that
+        name before the next one is written over it.
     C3  Files of a newer format, another cluster or another shard are refused and left alone.
 """
 
@@ -125,6 +126,11 @@ def load_checkpoint(disk: Disk, directory: str, *, cluster: str = "", shard: int
 def _replace(disk: Disk, directory: str, data: bytes) -> None:
     disk.mkdir(directory)
     temporary, newest = f"{directory}/{TEMPORARY_NAME}", f"{directory}/{NAME}"
+    has_newest = disk.exists(newest)
+    if not has_newest and _read(disk, temporary, "", 0)[0] is not None:  # C2
+        disk.rename(temporary, newest)
+        disk.sync_dir(directory)
+        has_newest = True
     file = disk.open(temporary, create=True)
     try:
         file.truncate(0)
@@ -132,7 +138,7 @@ def _replace(disk: Disk, directory: str, data: bytes) -> None:
         file.fdatasync()
     finally:
         file.close()
-    if disk.exists(newest):
+    if has_newest:
         disk.sync_dir(directory)  # the temporary name, before the newest one moves
         disk.rename(newest, f"{directory}/{OLD_NAME}")
     disk.rename(temporary, newest)

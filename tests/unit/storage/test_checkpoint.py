@@ -1,5 +1,7 @@
 """The checkpoint file: durable or not there, damaged or true, ours or refused."""
 
+import contextlib
+import itertools
 import random
 
 import pytest
@@ -133,3 +135,34 @@ def test_a_crash_at_any_step_leaves_a_whole_checkpoint(seed: int) -> None:
         )  # fmt: skip
         write_checkpoint(disk, DIRECTORY, example(4))
         assert load_checkpoint(disk, DIRECTORY).checkpoint == example(4)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_second_crash_leaves_a_whole_checkpoint_too(seed: int) -> None:
+    for first, second in itertools.product(range(12), repeat=2):
+        disk = SimDisk(random.Random(seed * 1000 + first * 12 + second))
+        write_checkpoint(disk, DIRECTORY, example(1))
+        for index, operations in ((2, first), (3, second)):
+            found = load_checkpoint(disk, DIRECTORY).checkpoint
+            disk.power_off_after(operations)
+            with contextlib.suppress(PowerLoss):
+                write_checkpoint(disk, DIRECTORY, example(index))
+            disk.crash()
+            loaded = load_checkpoint(disk, DIRECTORY)
+            assert loaded.damage == ""
+            assert loaded.checkpoint in (found, example(index))
+
+
+def test_no_space_leaves_the_one_that_stood_in_for_it() -> None:
+    disk = SimDisk(random.Random(2))
+    write_checkpoint(disk, DIRECTORY, example(1))
+    write_checkpoint(disk, DIRECTORY, example(2))
+    disk.rename(f"{DIRECTORY}/checkpoint", f"{DIRECTORY}/checkpoint.tmp")  # a crash came between
+    assert load_checkpoint(disk, DIRECTORY).checkpoint == example(2)
+    disk.capacity_bytes = disk.used_bytes + 100
+    with pytest.raises(OSError, match="space"):
+        write_checkpoint(disk, DIRECTORY, example(900))
+    disk.capacity_bytes += 1 << 20
+    assert load_checkpoint(disk, DIRECTORY).checkpoint == example(2)
+    write_checkpoint(disk, DIRECTORY, example(900))
+    assert load_checkpoint(disk, DIRECTORY) == module.Loaded(example(900), "", example(2))
