@@ -21,7 +21,8 @@ Invariants
         exception: storage/wal_recovery.py, "What stays undetected").
     W2  A group is recovered whole or not at all.
     W3  Opening copies all that is live into fresh synced files before the first vote, and lets
-        nothing go before that. A crash at any point of it changes nothing.
+        nothing go before that but what openings that never ended had begun: on a full disk each
+        try would take more. A crash at any point of it changes nothing.
     W4  A file is let go only when every frame in it is void, durably, and no older file is left.
 
 Errors
@@ -174,6 +175,7 @@ class Wal:
         old = [name for name in disk.listdir(directory) if generation_of(name) is not None]
         run = 1 + max((generation_of(name) or 0 for name in old), default=0)
         files = WalFiles(disk, directory, identity, settings, run)
+        files.remove_unfinished(recovered.unfinished)
         wal = Wal(files, identity, settings.file_bytes, recovered.sequence_end)
         wal._copy(recovered, checkpoints)
         files.retire_old(old)

@@ -119,6 +119,15 @@ class WalFiles:
             self._free += free  # used again only when its old name is durably gone
             del self._leaving[0]
 
+    def remove_unfinished(self, paths: list[str]) -> None:
+        """Remove the files of openings that never ended, and those that were being made."""
+        names = self._disk.listdir(self.directory)
+        made = [f"{self.directory}/{name}" for name in names if name.endswith(TEMPORARY_SUFFIX)]
+        if paths or made:
+            for path in (*paths, *made):
+                self._disk.remove(path)
+            self._disk.sync_dir(self.directory)  # their generations may be given again
+
     def retire_old(self, names: list[str]) -> None:
         """Let go what runs before this one left. In any order: this one is complete."""
         free = [path for name in names for path in self._retire(name)]

@@ -82,6 +82,7 @@ class Recovered(msgspec.Struct):
     group_count: int = 0
     sequence_end: int = 1  # the next group's
     damages: list[str] = []  # each damaged place, whether or not it harmed a shard
+    unfinished: list[str] = []  # files of openings that never ended: nothing in them counts
 
     @property
     def is_sure(self) -> bool:
@@ -95,6 +96,8 @@ def recover(scans: list[FileScan], checkpoints: dict[int, Mark]) -> Recovered:
     recovery = _Recovery(run_scans, checkpoints)
     if run_scans:
         recovery.replay()
+        complete = max(scan.run() for scan in run_scans)
+        recovery.put_aside([scan.path for scan in scans if scan.run() > complete])
     elif checkpoints:
         recovery.doubt_all("the WAL is missing, or no group of it can be read")
     return recovery.finish()
@@ -173,6 +176,10 @@ class _Recovery:
         self._recovered.damages.append(reason)
         for shard in self._shards.values():
             shard.doubt(reason)
+
+    def put_aside(self, unfinished: list[str]) -> None:
+        """Note the files of openings that never ended."""
+        self._recovered.unfinished = unfinished
 
     def finish(self) -> Recovered:
         """Return the result."""

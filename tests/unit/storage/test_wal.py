@@ -802,6 +802,36 @@ def test_the_power_may_fail_at_any_point_of_an_opening():
     assert operation > 20
 
 
+def test_openings_that_find_no_room_do_not_fill_the_disk(disk):
+    wal, _ = make(disk)
+    end = fill(wal, 1, 1, 40)
+    used = disk.used_bytes
+    for files in (2, 4, 6):
+        disk.capacity_bytes = used + files * SMALL.file_bytes
+        with pytest.raises(OSError, match="space"):
+            make(disk)
+    disk.capacity_bytes = used + 10 * SMALL.file_bytes
+    _, recovered = make(disk)
+    assert [e.index for e in recovered.shards[1].entries] == list(range(1, end))
+    assert not recovered.damages
+
+
+def test_openings_that_crash_do_not_fill_the_disk():
+    disk = SimDisk(random.Random(1))
+    wal, _ = make(disk)
+    end = fill(wal, 1, 1, 12)
+    most = 0
+    for operations in (*range(1, 40, 3), *range(1, 40, 3)):
+        disk.power_off_after(operations)
+        with contextlib.suppress(PowerLoss):
+            make(disk)
+        disk.crash()
+        most = max(most, len(disk.listdir("wal")))
+    assert most <= 12
+    _, recovered = make(disk)
+    assert [e.index for e in recovered.shards[1].entries] == list(range(1, end))
+
+
 def _clone(disk: SimDisk) -> SimDisk:
     copy = SimDisk(random.Random(0))
     copy.mkdir("wal")
