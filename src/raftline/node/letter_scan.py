@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SCAN_BYTES_MAX = 32 * MIB  # looked through for one call
 READ_BYTES = 1 * MIB
 FOUND_BYTES_MAX = 8 * MIB  # of letters in one answer
+LETTER_BYTES = 1_000  # what a letter weighs besides its message and the texts of its story
 END = -1
 
 
@@ -140,11 +141,19 @@ class Scan:
             if marks.state(letter.offset) == LETTERS_PURGED and not self._wanted.purged:
                 continue
             self._found.append(letter)
-            self._size += len(letter.message[1] or b"") + 1000
+            self._size += _size_of(letter)
             if len(self._found) >= self._wanted.limit or self._size >= FOUND_BYTES_MAX:
                 self._at = letter.offset + 1
                 break
         self.next()
+
+
+def _size_of(letter: DeadLetter) -> int:
+    """Return about how many bytes a letter has in an answer."""
+    key, value, headers, _ = letter.message
+    texts = [told for told in msgspec.structs.astuple(letter.story) if isinstance(told, str)]
+    size = LETTER_BYTES + len(key or b"") + len(value or b"") + sum(map(len, texts))
+    return size + sum([len(name) + len(content or b"") for name, content in headers])
 
 
 def letters_in(batches: bytes, start: int, wanted: Wanted) -> tuple[list[DeadLetter], int]:

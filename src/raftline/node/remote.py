@@ -8,6 +8,7 @@ Invariants
         done) or by ``TimedOut`` (it may have been done; ``lost`` in its extras: the link broke, or
         the answer made no sense).
     C2  A question that does not parse is refused; it harms nobody else on its link.
+    C3  What no frame can carry is refused, question or answer: the link would take it for a bug.
 """
 
 import struct
@@ -15,7 +16,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from raftline.model.errors import InvalidArgument, NotReady, RaftlineError, TimedOut
+from raftline.model.errors import InvalidArgument, NotReady, RaftlineError, TimedOut, TooLarge
+from raftline.model.limits import FRAME_BYTES_MAX
 from raftline.node.peers import Peers
 from raftline.node.ports import Clock
 from raftline.transport.ports import Link
@@ -46,6 +48,8 @@ VERB_SETTLE = 26
 VERB_READY = 27
 VERB_GLANCE = 28
 VERB_REACHED = 29
+
+BODY_BYTES_MAX = FRAME_BYTES_MAX - 64  # beside it there is a head
 
 Answer = bytes | RaftlineError
 Reply = Callable[[Answer], None]
@@ -95,6 +99,10 @@ class Remote:
         done: Callable[[Answer], None],
     ) -> None:
         """Ask whoever is at the other end of ``link``. C1."""
+        size = sum([len(part) for part in body])
+        if size > BODY_BYTES_MAX:
+            done(TooLarge("bytes of a call between nodes", size, BODY_BYTES_MAX))  # C3
+            return
         self._next += 1
         number = self._next
         if not link.send(encode_call(number, verb, timeout_ms, body)):
@@ -109,6 +117,8 @@ class Remote:
         handler = self._handlers.get(verb)
 
         def reply(answer: Answer) -> None:
+            if isinstance(answer, bytes) and len(answer) > BODY_BYTES_MAX:  # C3
+                answer = TooLarge("bytes of an answer between nodes", len(answer), BODY_BYTES_MAX)
             link.send(encode_reply(number, answer))
 
         if handler is None:

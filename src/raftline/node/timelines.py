@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 READ_BYTES = 128 << 10
 SCAN_BYTES_MAX = 64 << 20
 FOUND_MAX = 1_000
+FOUND_BYTES_MAX = 8 << 20  # of keys and names of groups in one answer
 STEP_ROWS = 1_000  # messages whose states are looked up in one go
 
 Row = tuple[int, int, bytes | None]  # offset, timestamp, key
@@ -245,6 +246,7 @@ class _Look:
         "_is_complete",
         "_left",
         "_node",
+        "_size",
         "_wanted",
     )
 
@@ -267,6 +269,13 @@ class _Look:
         self._left = SCAN_BYTES_MAX
         self._at = max(host.machine.log_start, wanted.after + 1)
         self._found: list[dict[str, Any]] = []
+        self._size = 0  # of what was found
+
+    @property
+    def _is_full(self) -> bool:
+        """Say whether no more goes into the answer."""
+        limit = min(self._wanted.limit, FOUND_MAX)
+        return len(self._found) >= limit or self._size >= FOUND_BYTES_MAX
 
     def start(self) -> None:
         """Look at the next piece, or answer."""
@@ -279,7 +288,7 @@ class _Look:
             )
         if self._at >= host.log.log_end:
             self._answer(-1)
-        elif self._left <= 0 or len(self._found) >= min(self._wanted.limit, FOUND_MAX):
+        elif self._left <= 0 or self._is_full:
             self._answer(self._at - 1)
         else:
             read, at = host.log.read_job(self._at, READ_BYTES), self._at
@@ -298,14 +307,13 @@ class _Look:
 
     def _sift(self, opened: "_Opened", done: int) -> None:
         """Look at the next of the messages that may be meant; then read on."""
-        limit = min(self._wanted.limit, FOUND_MAX)
         rows = opened.rows[done : done + STEP_ROWS]
         for row in rows:
-            if len(self._found) >= limit:
+            if self._is_full:
                 break
             self._at = row[0] + 1
             self._take(*row)
-        if len(self._found) >= limit:
+        if self._is_full:
             self.start()
         elif done + len(rows) < len(opened.rows):
             self._node.clock.call_soon(lambda: self._sift(opened, done + STEP_ROWS))
@@ -317,6 +325,7 @@ class _Look:
         states = states_of(self._host, offset, self._wanted.group)
         if self._wanted.state and self._wanted.state not in states.values():
             return
+        self._size += len(key or b"") + sum([len(name) for name in states])
         self._found.append(
             {"offset": offset, "timestamp": timestamp_ms, "key": key, "groups": states}
         )

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from raftline.model.errors import NotLeader, RaftlineError
+from raftline.model.limits import FRAME_BYTES_MAX
 from raftline.node.log_time import ClusterTime
 from raftline.node.peers import Peers
 from raftline.node.remote import VERB_READ, Remote, Reply
@@ -131,3 +132,18 @@ def test_a_question_that_does_not_parse_or_is_unknown_is_refused() -> None:
         ends.remote.on_call(ends.link, memoryview(frame))
     oks = [struct.unpack_from("<BQB", frame)[2] for frame in ends.link.sent]
     assert oks == [1, 0, 0]
+
+
+def test_what_no_frame_can_carry_is_refused() -> None:
+    """C3: the link would end the process, and the next one that is asked."""
+    ends = Ends()
+    ends.remote.call(2, VERB_READ, [bytes(FRAME_BYTES_MAX)], 1_000, ends.done)
+    assert ends.heard == ["too_large"]
+    assert ends.link.sent == []
+    ends.remote.handle(VERB_READ, lambda _body, _ms, reply: reply(bytes(FRAME_BYTES_MAX)))
+    ends.remote.on_call(ends.link, memoryview(b"".join(encode_call(7, VERB_READ, 50, []))))
+    (sent,) = ends.link.sent
+    assert len(sent) < 1_000
+    answer = sent[:1] + struct.pack("<Q", ends.ask()) + sent[9:]
+    ends.remote.on_reply(memoryview(answer))
+    assert ends.heard == ["too_large", "too_large"]
