@@ -25,6 +25,7 @@ import msgspec
 from raftline.config.settings import RaftSettings
 from raftline.model.errors import NotLeader, OverLimit, RaftlineError
 from raftline.model.ids import ReplicaId, ShardId, node_of
+from raftline.model.limits import RPC_ENTRIES_BYTES_MAX
 from raftline.node.log_time import LogTime
 from raftline.node.ports import Clock, Rng
 from raftline.node.turn import Turn
@@ -173,6 +174,7 @@ class Replica:
             self.log.append(start.entries)
         self.log.set_hard_state(start.hard_state)
         self.hard_state = start.hard_state
+        message_bytes_max = min(settings.message_bytes_max, RPC_ENTRIES_BYTES_MAX)
         self.raft = Raft(
             Config(
                 id=replica,
@@ -181,8 +183,8 @@ class Replica:
                 heartbeat_ticks=1,
                 applied=start.index,
                 async_storage_writes=True,
-                message_bytes_max=settings.message_bytes_max,
-                committed_bytes_max=settings.message_bytes_max * 4,
+                message_bytes_max=message_bytes_max,
+                committed_bytes_max=message_bytes_max * 4,
                 uncommitted_bytes_max=settings.uncommitted_bytes_max,
                 inflight_max=settings.inflight_max,
                 check_quorum=True,

@@ -13,7 +13,7 @@ from raftline.raft.errors import RaftFault
 from raftline.raft.log import NO_TERM
 from raftline.raft.progress import PROBE, REPLICATE, SNAPSHOT, Progress
 from raftline.raft.reads import Reads
-from raftline.raft.rpc import Entry, Rpc, RpcKind, payload_bytes
+from raftline.raft.rpc import APPEND_ENTRIES_MAX, Entry, Rpc, RpcKind, payload_bytes
 from raftline.raft.state import LEADER
 from raftline.raft.storage import Compacted, SnapshotUnavailable
 
@@ -83,6 +83,8 @@ class Replication(Reads):
                 return self._send_snapshot(replica, progress) if empty_too else False
         if not (entries or empty_too):
             return False
+        if len(entries) > APPEND_ENTRIES_MAX:
+            del entries[APPEND_ENTRIES_MAX:]
         self._rpcs.append(
             Rpc(_APP, replica, self.id, self.term, prev_term, start - 1, entries, log.commit)
         )

@@ -13,6 +13,7 @@ NOBODY = 0  # no replica has this number
 LOCAL_APPEND = (1 << 64) - 1
 LOCAL_APPLY = (1 << 64) - 2
 NO_LIMIT = 1 << 63  # bytes
+APPEND_ENTRIES_MAX = (1 << 16) - 1  # in one append: the wire counts them in two bytes
 
 ENTRY_HEAD_BYTES = 6  # counted per entry beside its data; an empty entry has no data head
 EMPTY_ENTRY_BYTES = 4

@@ -6,6 +6,7 @@ from raftline.raft.conf_change import Change, ChangeKind, ConfChange, ConfChange
 from raftline.raft.core import Config, Raft, Role
 from raftline.raft.errors import ConfChangeFault, ProposalDropped, RaftFault
 from raftline.raft.rpc import ConfState, Entry, HardState, Rpc, RpcKind, Snapshot
+from raftline.transport.rpcs import encode_rpcs
 from tests.unit.raft.replicas import disk_of, leader, replica, settle, work
 
 K = RpcKind
@@ -112,6 +113,26 @@ def test_appends_are_cut_to_the_limit_and_bounded_in_bytes() -> None:
     rpcs = [rpc for rpc in work(raft) if rpc.to == 2 and rpc.entries]
     assert [len(rpc.entries) for rpc in rpcs] == [1, 1, 1, 1]  # 120 bytes: then it is full
     assert raft.progress[2].is_paused()
+
+
+def test_no_append_has_more_entries_than_the_wire_can_count() -> None:
+    """However small they are, and whatever bytes an append may have."""
+    second, third = replica(2), replica(3)
+    raft = leader(second, message_bytes_max=1 << 63)
+    raft.propose([b"tick"] * 150_000)
+    settle(raft, second)
+    assert raft.commit == raft.last_index
+    raft.step(Rpc(K.HEARTBEAT_RESP, 1, 3, raft.term))
+    sent: list[int] = []
+    while rpcs := [rpc for rpc in work(raft) if rpc.to == 3]:
+        for rpc in rpcs:
+            encode_rpcs([(1, rpc)])
+            sent.append(len(rpc.entries))
+            third.step(rpc)
+        for answer in work(third):
+            raft.step(answer)
+    assert third.last_index == raft.last_index
+    assert max(sent) == (1 << 16) - 1
 
 
 def test_the_commit_mark_rides_or_is_flushed() -> None:
