@@ -53,12 +53,12 @@ class TraceLogs:
         """Read whole batches of the trace of ``source``; at the end look again for ``wait_ms``."""
         clock = self._node.clock
         until = clock.mono_ms() + wait_ms
+        deadline = clock.mono_ms() + timeout_ms
 
         def ask() -> None:
             arguments = {"offset": offset, "bytes_max": bytes_max}
-            self._node.questions.ask(
-                source, partition, "trace.read", arguments, timeout_ms, answered
-            )
+            left_ms = max(1, int(deadline - clock.mono_ms()))
+            self._node.questions.ask(source, partition, "trace.read", arguments, left_ms, answered)
 
         def answered(reply: Arguments | RaftlineError) -> None:
             if isinstance(reply, RaftlineError):

@@ -75,6 +75,21 @@ def test_a_reader_at_the_end_waits_for_more(sim: SimCluster) -> None:
     assert len(records(heard[0])) == 1
 
 
+def test_a_reader_at_the_end_hears_within_its_time_though_the_leader_is_gone(
+    sim: SimCluster,
+) -> None:
+    heard: list = []
+    leader, others = lead(sim, TOPIC)
+    began_ms = sim.now_ms
+    node(sim, others[0]).read(TRACE, 0, 1, 1 << 20, 3_000, 3_000, heard.append)
+    sim.advance("1s")
+    assert heard == []
+    for name in (leader, others[1]):
+        sim.kill(name)
+    sim.run_until(lambda: bool(heard))
+    assert sim.now_ms - began_ms < 3_200
+
+
 def test_a_trace_of_nothing_is_no_topic_and_a_real_topic_comes_first(sim: SimCluster) -> None:
     assert read(sim, "nothing.trace", 0) == UnknownTopic("nothing")
     sim.create_topic("later.trace", partitions=1)  # while there is nothing that it would hide
