@@ -141,6 +141,7 @@ class GroupCalls:
             done(error)
             return
         shard = shard_of(group)
+        deadline = node.clock.mono_ms() + timeout_ms
 
         def answered(answer: Answer | RaftlineError) -> None:
             done(answer.count if isinstance(answer, Done) else _as_error(answer))
@@ -150,7 +151,8 @@ class GroupCalls:
             if replica is not None and replica.leader_node:
                 done(replica.leader_node)
             else:
-                self._send(shard, FindGroup(group), timeout_ms, answered)
+                left_ms = max(1, int(deadline - node.clock.mono_ms()))
+                self._send(shard, FindGroup(group), left_ms, answered)
 
         def placed(answer: dict[str, object] | RaftlineError) -> None:
             if isinstance(answer, RaftlineError):
