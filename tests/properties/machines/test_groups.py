@@ -32,6 +32,7 @@ class Life:
 
     def __init__(self) -> None:
         self.machine = GroupsMachine()
+        self.other = GroupsMachine()  # another replica, which never restarts
         self.at_ms = 0
         self.sizes = dict(SIZES)
         self.told: dict[str, int] = {}
@@ -42,6 +43,8 @@ class Life:
         self.at_ms += 1
         before = self.machine.digest()
         events = self.machine.apply(1, 1, c.encode_command(command))
+        self.other.apply(1, 1, c.encode_command(command))
+        assert self.machine.digest() == self.other.digest(), "replicas differ"
         self.machine.check()
         if isinstance(events[0], Refused):
             at = self.machine.at_ms

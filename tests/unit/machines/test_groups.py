@@ -147,3 +147,19 @@ def test_a_large_group_is_shared_out_in_a_moment() -> None:
     machine.apply_command(c.Noop(7))
     assert machine.group("g").raw() is raw, "an unchanged group is not encoded again"
     assert Group.of(raw).raw() == raw
+
+
+def test_a_restored_replica_counts_pauses_in_the_same_order() -> None:
+    # "b" is known before "a": only a replica that was restored has them by name.
+    a, b = c.TopicSize("ua", 1, 1), c.TopicSize("ub", 1, 1)
+    lived, restored = GroupsMachine(), GroupsMachine()
+    join(lived, "x", topics=("b",), sizes={"b": b})
+    join(lived, "y", topics=("a",), sizes={"a": a})
+    join(lived, "z", topics=("a", "b"), sizes={"a": a, "b": b})
+    restored.restore(lived.snapshot())
+    for machine in (lived, restored):
+        machine.apply_command(c.Leave("g", "x", at_ms=100))
+        machine.apply_command(c.Leave("g", "y", at_ms=200))
+        machine.apply_command(c.Acknowledge("g", "z", 5, at_ms=300))  # two pauses end at once
+    assert lived.group("g").pauses == restored.group("g").pauses
+    assert lived.digest() == restored.digest()

@@ -306,7 +306,9 @@ class Group:
         return [Given(self.name, member, given[member]) for member in sorted(given)]
 
     def _owned(self, member: str) -> list[Slot]:
-        return [s for row in self.topics.values() for s in row.slots if s.owner == member]
+        """Return a member's slots by topic: a restored group knows its topics in another order."""
+        rows = [self.topics[name] for name in sorted(self.topics)]
+        return [slot for row in rows for slot in row.slots if slot.owner == member]
 
     # ------------------------------------------------------------------ snapshots
 
