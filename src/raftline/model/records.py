@@ -284,5 +284,7 @@ def _compiled() -> tuple[Seal, Open] | None:
             ]
         except errors as error:
             raise CorruptBatch(str(error)) from error
+        except (OverflowError, MemoryError):  # a length near 2^63: it adds before it compares
+            return open_plain(batch)
 
     return seal, open_

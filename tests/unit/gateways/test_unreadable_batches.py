@@ -6,6 +6,7 @@ import pytest
 from crc32c import crc32c
 
 from raftline.model.records import seal_batch
+from raftline.model.varint import put_varint
 from tests.unit.gateways.sim_web import TOPIC, SimWeb, serve_sim
 from tests.unit.gateways.web import BATCH, Reply
 
@@ -30,6 +31,20 @@ def other_offsets() -> bytes:
     return _resealed(batch)
 
 
+def endless_header() -> bytes:
+    """Return a batch with a header as long as a number can say, which overflows the codec."""
+    header = bytearray(b"\x02\x02h")  # one, named h
+    put_varint(header, (1 << 63) - 1)
+    batch = bytearray(seal_batch([(None, b"hello world", (), 1)]))
+    batch[-1:] = header
+    batch[HEAD_BYTES] = (len(batch) - HEAD_BYTES - 1) << 1
+    batch[8:12] = struct.pack(">i", len(batch) - 12)
+    return _resealed(batch)
+
+
+BATCHES = [no_messages(), other_offsets(), endless_header()]
+
+
 async def store(web: SimWeb, batch: bytes, partition: int = 0) -> None:
     path = f"/v1/topics/{TOPIC}/partitions/{partition}/messages"
     reply = await web.ask("POST", path, batch, {"Content-Type": BATCH})
@@ -47,7 +62,7 @@ def is_refused(reply: Reply) -> bool:
     return (reply.status, reply.code) == (400, "corrupt_batch")
 
 
-@pytest.mark.parametrize("batch", [no_messages(), other_offsets()])
+@pytest.mark.parametrize("batch", BATCHES)
 def test_a_poll_of_a_stream_group_serves_its_other_partitions(batch: bytes) -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create(partitions=2)
@@ -65,7 +80,7 @@ def test_a_poll_of_a_stream_group_serves_its_other_partitions(batch: bytes) -> N
     serve_sim(scenario)
 
 
-@pytest.mark.parametrize("batch", [no_messages(), other_offsets()])
+@pytest.mark.parametrize("batch", BATCHES)
 def test_a_poll_of_a_stream_group_gives_what_is_before_it(batch: bytes) -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create()
@@ -79,7 +94,7 @@ def test_a_poll_of_a_stream_group_gives_what_is_before_it(batch: bytes) -> None:
     serve_sim(scenario)
 
 
-@pytest.mark.parametrize("batch", [no_messages(), other_offsets()])
+@pytest.mark.parametrize("batch", BATCHES)
 def test_a_poll_that_leases_serves_its_other_partitions(batch: bytes) -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create(partitions=2)
@@ -93,7 +108,7 @@ def test_a_poll_that_leases_serves_its_other_partitions(batch: bytes) -> None:
     serve_sim(scenario)
 
 
-@pytest.mark.parametrize("batch", [no_messages(), other_offsets()])
+@pytest.mark.parametrize("batch", BATCHES)
 def test_a_receive_is_refused(batch: bytes) -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create()
@@ -104,7 +119,19 @@ def test_a_receive_is_refused(batch: bytes) -> None:
     serve_sim(scenario)
 
 
-@pytest.mark.parametrize("batch", [no_messages(), other_offsets()])
+@pytest.mark.parametrize("batch", BATCHES)
+def test_a_receive_of_an_ordered_group_is_refused(batch: bytes) -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        await store(web, batch)  # its leader reads the keys in it, to know whose turn it is
+        path = f"/v1/topics/{TOPIC}/groups/workers/receive"
+        assert is_refused(await web.ask("POST", path, {"ordered": True}))
+        await web.ok("GET", "/health")
+
+    serve_sim(scenario)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
 def test_a_consumer_that_polls_one_message_is_refused(batch: bytes) -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create()

@@ -12,6 +12,7 @@ from raftline.model.batch import check_batch
 from raftline.model.compression import decompress
 from raftline.model.errors import CorruptBatch, InvalidArgument, TooLarge
 from raftline.model.message import Message
+from raftline.model.varint import put_varint
 
 MESSAGES = [
     (b"key", b"value", [("h", b"1"), ("none", None)], 1_700_000_000_000),
@@ -138,6 +139,30 @@ def test_a_lying_body_is_refused(open_one):
             except CorruptBatch:
                 continue
             assert len(opened) == 3  # a changed value, not a crash
+
+
+@pytest.mark.parametrize("open_one", [records.open_batch, records.open_plain])
+@pytest.mark.parametrize("length", [(1 << 63) - 1, (1 << 63) - 60, (1 << 63) - 90])
+@pytest.mark.parametrize("what", ["key", "value", "content of a header"])
+def test_a_length_that_leads_past_all_bytes_is_refused(what, length, open_one):
+    values = {"key": b"a", "value": b"b" * 40, "content of a header": b"c" * 40}
+    parts = [bytes(3)]  # attributes, deltas
+    for name, value in values.items():
+        if name == "content of a header":
+            parts.append(b"\x02\x02h")  # one header
+        lying = bytearray()
+        put_varint(lying, length if name == what else len(value))
+        parts.append(bytes(lying) + value)
+    body = bytearray()
+    put_varint(body, len(b"".join(parts)))
+    body += b"".join(parts)
+    sealed = bytearray(records.seal_batch([(None, None, (), 0)])[:61]) + body
+    struct.pack_into(">i", sealed, 8, len(sealed) - 12)
+    struct.pack_into(">I", sealed, 17, crc32c(memoryview(sealed)[21:]))
+    check_batch(sealed)  # so it is stored
+    with pytest.raises(CorruptBatch):
+        open_one(sealed)
+    assert [message.value for message in records.open_or_count(sealed)] == [None]
 
 
 def test_a_wrong_count_is_refused():
