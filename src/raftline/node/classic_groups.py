@@ -150,7 +150,7 @@ class ClassicGroups:
 
         def applied(result: Result) -> None:
             if isinstance(result, RaftlineError):
-                round_.end_waiting(result)
+                round_.end_waiting(result, self._clock.mono_ms())
                 return
             classic = self._rounds.classic(round_.name)
             now = self._clock.mono_ms()

@@ -176,7 +176,7 @@ class Joins:
         if classic is None or not classic.members:
             round_.first_mono = now + FIRST_JOIN_MS
             self._clock.call_later(FIRST_JOIN_MS + 1, lambda: self.maybe_form(round_))
-        round_.end_waiting(Rebalancing(round_.name))
+        round_.end_waiting(Rebalancing(round_.name), now)
 
     def maybe_form(self, round_: Round) -> None:
         """Form the generation if all are there, or time is up. H4."""
@@ -226,11 +226,12 @@ class Joins:
         round_.applicants = {}
 
         def applied(result: Result) -> None:
+            now = self._clock.mono_ms()
             if isinstance(result, RaftlineError):
-                for applicant in formed.values():
+                for name, applicant in formed.items():
+                    round_.hear(name, now)
                     applicant.reply(result)
                 return
-            now = self._clock.mono_ms()
             round_.is_open = False
             round_.syncing_mono = now
             round_.synced.clear()

@@ -86,15 +86,19 @@ class Round:
         if earlier is not None:
             earlier.reply(Rebalancing(self.name))
 
-    def end_waiting(self, error: RaftlineError) -> None:
-        """Tell those that wait for their assignment that it does not come."""
+    def end_waiting(self, error: RaftlineError, now_mono: float) -> None:
+        """Tell those that wait for their assignment that it does not come.
+
+        Who waited was not silent, however long it took: it has a session from now on.
+        """
         waiters, self.waiters = self.waiters, {}
-        for reply in waiters.values():
+        for member, reply in waiters.items():
+            self.hear(member, now_mono)
             reply(error)
 
-    def refuse_all(self, error: RaftlineError) -> None:
+    def refuse_all(self, error: RaftlineError, now_mono: float) -> None:
         """Answer everybody."""
-        self.end_waiting(error)
+        self.end_waiting(error, now_mono)
         applicants, self.applicants = self.applicants, {}
         deferred, self.deferred = self.deferred, []
         for applicant in applicants.values():

@@ -55,7 +55,7 @@ class Rounds:
         self.is_closed = True
         rounds, self.rows = self.rows, {}
         for round_ in rounds.values():
-            round_.refuse_all(error)
+            round_.refuse_all(error, self.clock.mono_ms())
 
     def of(self, name: str) -> Round:
         """Return a group's round. Raises OverLimit where there is no such group yet."""

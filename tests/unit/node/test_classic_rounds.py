@@ -49,11 +49,11 @@ class Desk:
         self.groups.answer(request, got.append)
         return got
 
-    def join(self, name: str, metadata: bytes = b"") -> list[object]:
+    def join(self, name: str, metadata: bytes = b"", *, again: bool = False) -> list[object]:
         offers = (Offered("range", metadata),)
         return self.ask(
             ClassicJoin(
-                GROUP, "consumer", offers, instance=name, session_ms=SESSION_MS,
+                GROUP, "consumer", offers, name if again else "", name, session_ms=SESSION_MS,
                 rebalance_ms=REBALANCE_MS, made_up=name,
             )
         )  # fmt: skip
@@ -113,6 +113,38 @@ def test_a_dismissal_that_comes_after_its_time_lets_nobody_wait_for_ever() -> No
     desk.clock.advance(2 * CHECK_MS)
     assert len(waits) == 1, "whose leader is gone has to join again"
     assert isinstance(waits[0], Rebalancing)
+
+
+def test_who_waited_for_a_leader_that_died_has_a_session_to_join_again() -> None:
+    desk = Desk()
+    leader = desk.form("a", "b")
+    (other,) = {"a", "b"} - {leader}
+    waits = desk.ask(ClassicSync(GROUP, other, 1, other))
+    desk.clock.advance(SESSION_MS + 2 * CHECK_MS)
+    (told,) = waits
+    assert isinstance(told, Rebalancing), "its leader was silent"
+    desk.clock.advance(SESSION_MS - 3 * CHECK_MS)
+    assert desk.members() == [other], "it waited all the time: that is no silence"
+    desk.clock.advance(4 * CHECK_MS)
+    assert desk.members() == []
+
+
+def test_who_joined_where_no_generation_could_be_formed_has_a_session_to_join_again() -> None:
+    desk = Desk()
+    desk.settle("a", "b")
+    again = desk.join("a", b"other topics", again=True)
+    for _ in range(2):  # b hears of it late: a waits longer than a session
+        desk.clock.advance(SESSION_MS - CHECK_MS)
+        assert isinstance(desk.beat("b"), Rebalancing)
+    assert not again
+    desk.is_stuck = True
+    desk.join("b", again=True)
+    ((_, done),) = desk.waiting
+    done(TimedOut("a command", 5_000))
+    desk.is_stuck = False
+    assert isinstance(again[0], TimedOut)
+    desk.clock.advance(2 * CHECK_MS)
+    assert desk.members() == ["a", "b"]
 
 
 def test_a_member_that_tells_too_much_for_the_group_is_refused_alone() -> None:
