@@ -9,8 +9,9 @@ table when it runs. A message is a ``dict`` by field name; structs inside are di
 Rules
     C1  A decoded message has every field of the table; those that the version does not have, and
         tags that were not sent, have their defaults.
-    C2  A decoder never reads past the end and never makes more items than there are bytes: what
-        does not fit raises ``Malformed``. Bytes after the message are not looked at.
+    C2  A decoder never reads past the end and never makes more items than there are bytes, nor more
+        than ``ITEMS_MAX``: what does not fit raises ``Malformed``. Bytes after the message are not
+        looked at.
     C3  An encoder takes defaults for fields that are not given and leaves out what the version
         does not have. A tagged field that is not given, or is its default, is not sent.
 """
@@ -21,6 +22,7 @@ from functools import cache
 from typing import Any
 
 from raftline.gateways.kafka.schema import Field, parse
+from raftline.model.limits import PARTITIONS_MAX, TOPICS_MAX
 
 Fields = dict[str, Any]
 Decode = Callable[[bytes, int], Fields]
@@ -28,6 +30,7 @@ Encode = Callable[[bytearray, Fields], None]
 
 ZERO_UUID = bytes(16)
 UVARINT_BYTES_MAX = 5
+ITEMS_MAX = TOPICS_MAX + PARTITIONS_MAX  # in all arrays of a message: it may name all there can be
 _FIXED = {"i8": "b", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "f64": "d"}
 
 
@@ -41,6 +44,7 @@ def decoder(table: str, version: int, *, flexible: bool) -> Decode:
     run = _compile(_Reader(version, flexible=flexible), parse(table))
 
     def decode(data: bytes, start: int) -> Fields:
+        _room.items = ITEMS_MAX
         try:
             message, end = run(data, start)
         except (IndexError, struct.error, UnicodeDecodeError) as error:
@@ -229,6 +233,15 @@ _i16 = struct.Struct(">h")
 _i32 = struct.Struct(">i")
 
 
+class _Room:
+    """How many items the message that is being read may still have. C2."""
+
+    __slots__ = ("items",)
+
+
+_room = _Room()  # one for all: a message is read in one go
+
+
 def get_uvarint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
     """Read an unsigned varint; return it and where it ends. Raises Malformed, IndexError."""
     byte = data[at]
@@ -273,6 +286,9 @@ def _checked(data: bytes, at: int, count: int, *, nullable: bool) -> tuple[int |
         return None, at
     if not 0 <= count <= len(data) - at:
         raise Malformed(f"byte {at}: {count} items, {len(data) - at} bytes are left")
+    _room.items -= count
+    if _room.items < 0:
+        raise Malformed(f"byte {at}: with these {count} it has more than {ITEMS_MAX} items")
     return count, at
 
 

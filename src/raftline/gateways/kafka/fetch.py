@@ -424,6 +424,7 @@ class FetchApi:
             name = frame[at:end]
             topic = str(name[2:], "utf-8")
             (partitions,) = _I32.unpack_from(frame, end)
+            _check_count(exchange, partitions)
             at = end + 4
             for _ in range(partitions):
                 if version >= 9:
@@ -437,7 +438,6 @@ class FetchApi:
                     epoch, at = UNKNOWN, at + _ROW_4.size
                 exchange.parts.append(Part(topic, partition, epoch, offset, size))
             exchange.topics.append((name, len(exchange.parts)))
-            _check_count(exchange)
 
     def _walk_flexible(self, exchange: FetchExchange, frame: bytes, at: int) -> None:
         topics, at = get_uvarint(frame, at)
@@ -452,6 +452,7 @@ class FetchApi:
                 name, topic = frame[at:end], str(frame[end - length + 1 : end], "utf-8")
                 at = end
             partitions, at = get_uvarint(frame, at)
+            _check_count(exchange, partitions - 1)
             for _ in range(partitions - 1):
                 partition, epoch, offset, _, _, size = _ROW_12.unpack_from(frame, at)
                 at = skip_tags(frame, at + _ROW_12.size)
@@ -461,7 +462,6 @@ class FetchApi:
                 exchange.parts.append(part)
             at = skip_tags(frame, at)
             exchange.topics.append((name, len(exchange.parts)))
-            _check_count(exchange)
 
 
 def _end_of(buffers: "list[Buffer]") -> int:
@@ -474,8 +474,9 @@ def _end_of(buffers: "list[Buffer]") -> int:
     return end_of_batch(head)
 
 
-def _check_count(exchange: FetchExchange) -> None:
-    if len(exchange.parts) > PARTITIONS_MAX:
+def _check_count(exchange: FetchExchange, more: int) -> None:
+    """Refuse a topic with so many partitions more, before they are read."""
+    if max(len(exchange.parts) + more, len(exchange.topics)) > PARTITIONS_MAX:
         raise Malformed(f"a Fetch of more than {PARTITIONS_MAX} partitions")
 
 

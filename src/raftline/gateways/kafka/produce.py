@@ -47,7 +47,12 @@ from raftline.model.errors import (
     RaftlineError,
     UnknownProducer,
 )
-from raftline.model.limits import BATCH_BYTES_MAX, BATCH_HEADER_BYTES, WAIT_MS_MAX
+from raftline.model.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_HEADER_BYTES,
+    PARTITIONS_MAX,
+    WAIT_MS_MAX,
+)
 from raftline.node.appends import AppendDone
 from raftline.node.led import LedPartition
 
@@ -398,6 +403,7 @@ class ProduceApi:
             raw = bytes(view[at:end])
             topic = str(raw[2:], "utf-8", "replace")
             (partitions,) = _I32.unpack_from(buffer, end)
+            _check_count(exchange, partitions)
             at = end + 4
             for _ in range(partitions):
                 if at + 8 > stop:
@@ -436,6 +442,7 @@ class ProduceApi:
             raw = bytes(view[at:end])
             topic = str(view[end - length + 1 : end], "utf-8", "replace")
             partitions, at = get_uvarint(buffer, end)
+            _check_count(exchange, partitions - 1)
             for _ in range(partitions - 1):
                 if at + 5 > stop:
                     raise Malformed("a Produce that ends in a partition")
@@ -524,6 +531,12 @@ _PROBLEMS = {
     INVALID_REQUIRED_ACKS: "acks is 0, 1 or -1 (all)",
     INVALID_REQUEST: "transactions are not served",
 }
+
+
+def _check_count(exchange: ProduceExchange, more: int) -> None:
+    """Refuse a topic with so many partitions more, before they are read."""
+    if max(len(exchange.rows) + more, len(exchange.names)) > PARTITIONS_MAX:
+        raise Malformed(f"a Produce to more than {PARTITIONS_MAX} partitions")
 
 
 def _explain(magic: int) -> str:
