@@ -150,6 +150,34 @@ def test_a_batch_whose_messages_lie_is_refused_even_with_a_sound_checksum():
     assert refused > 20
 
 
+@pytest.mark.parametrize("count", [1, 1 << 28, (1 << 31) - 1, 1 << 31, (1 << 32) + 5, 1 << 62])
+def test_headers_that_are_not_there_cost_no_memory(count: int):
+    """32 GiB were asked for, and no query or archive job got past such a batch."""
+    import struct
+    import tracemalloc
+
+    from crc32c import crc32c
+
+    def varint(number: int) -> bytes:
+        found, rest = bytearray(), (number << 1) ^ (number >> 63)
+        while rest > 0x7F:
+            found.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        return bytes([*found, rest])
+
+    body = b"\x00\x00\x00\x01\x02x" + varint(count)  # no key, the value x, then the headers
+    data = bytearray(seal_batch([(None, b"x", (), NOW_MS)])[:61] + varint(len(body)) + body)
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptBatch):
+            to_arrow(bytes(data), "t", 0, 0, ALL)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_nothing_gives_nothing():
     assert to_arrow(b"", "t", 0, 0, ALL) == []
 
