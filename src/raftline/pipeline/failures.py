@@ -4,7 +4,7 @@ import re
 import sys
 from typing import Any
 
-from raftline.model.errors import ERRORS, RaftlineError
+from raftline.model.errors import ERRORS, Conflict, Invalid, NotFound, RaftlineError, Unavailable
 from raftline.pipeline.errors import SparkFailed
 
 MESSAGE_CHARS_MAX = 600
@@ -12,7 +12,8 @@ _OURS = re.compile(r"^(?:raftline\.model\.errors\.)(\w+): (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)\b.*$", re.MULTILINE)
 _CLASS = re.compile(r"^\[([A-Z0-9_.]+)\] *")
 _STATE = re.compile(r" *SQLSTATE: \w+")
-_CLASSES = {cls.__name__: cls for cls in ERRORS.values()}
+_FAMILIES = (NotFound, Invalid, Conflict, Unavailable)  # raised as they are on this side
+_CLASSES = {cls.__name__: cls for cls in (*ERRORS.values(), *_FAMILIES)}
 
 
 def explain(error: Exception) -> RaftlineError | None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from raftline.model.errors import InvalidArgument, UnknownTopic
+from raftline.cli import exits
+from raftline.model.errors import Conflict, InvalidArgument, NotFound, Unavailable, UnknownTopic
 from raftline.pipeline.errors import SparkFailed
 from raftline.pipeline.failures import explain
 from raftline.pipeline.shipping import package_zip
@@ -34,6 +35,23 @@ def test_an_error_of_ours_comes_back_as_its_class() -> None:
     told = explain(PySparkException(text))
     assert isinstance(told, UnknownTopic)
     assert told.message == "there is no topic 'orders'"
+
+
+@pytest.mark.parametrize(
+    ("cls", "code"),
+    [
+        (NotFound, exits.NOT_FOUND),
+        (Conflict, exits.REFUSED),
+        (Unavailable, exits.TRY_AGAIN),
+    ],
+)
+def test_an_error_of_this_side_keeps_its_family_and_exit_code(cls: type, code: int) -> None:
+    """They have no code between nodes, and came out as a wrong use of the command."""
+    text = f"Traceback (most recent call last):\nraftline.model.errors.{cls.__name__}: not now\n"
+    told = explain(PySparkException(text))
+    assert type(told) is cls
+    assert told is not None
+    assert (told.message, exits.code_of(told)) == ("not now", code)
 
 
 def test_an_error_of_a_task_is_its_last_line() -> None:
