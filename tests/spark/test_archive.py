@@ -4,6 +4,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from crc32c import crc32c
 
@@ -95,6 +96,32 @@ def test_a_job_that_ends_anywhere_is_run_again(
     told = archive_topic(servers, topic, tmp_path)
     assert told["messages"] < 300 if step == "committed" else told["messages"] == 300
     assert sorted(map(int, archived_values(tmp_path, topic))) == list(range(300))
+
+
+def test_a_continuous_job_outlives_nodes_that_are_away_while_tasks_read(
+    spark: Any, servers: str, line: Line, topic: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    make_topic(servers, topic, 1)
+    publish(line, topic, numbers(30))
+    real, passes = archive._pieces, 0
+
+    def cut_off(*args: Any) -> Any:
+        nonlocal passes
+        passes += 1
+        pieces = list(real(*args))
+        if passes == 2:
+            return [msgspec.structs.replace(one, servers="http://127.0.0.1:9") for one in pieces]
+        return pieces
+
+    def rest(job: Job, _ms: int) -> None:
+        if passes == 1:
+            publish(line, topic, numbers(30, 30))
+        job.is_stopping = passes == 3
+
+    monkeypatch.setattr(archive, "_pieces", cut_off)
+    monkeypatch.setattr(archive, "_rest", rest)
+    assert archive_topic(servers, topic, tmp_path, every_ms=10)["messages"] == 60
+    assert archived_values(tmp_path, topic) == numbers(60)
 
 
 def test_messages_that_were_removed_first_are_written_down_as_a_gap(

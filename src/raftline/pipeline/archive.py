@@ -27,6 +27,7 @@ from raftline.model.errors import (
 from raftline.model.names import DEAD_LETTERS, TRACES
 from raftline.pipeline.archive_parts import Part, Tally, Target
 from raftline.pipeline.archive_task import Piece, Written, write_piece
+from raftline.pipeline.failures import explain
 
 if TYPE_CHECKING:
     from raftline.archive.live import LiveLog
@@ -208,8 +209,11 @@ def _again(job: "Job", log: "LiveLog", wish: Wish, tally: Tally) -> list[Target]
     try:
         targets = find_targets(log, wish)
         archive_pass(job, log, targets, tally)
-    except (Unavailable, TimedOut) as error:
-        job.note(f"{error.message}; trying again")
+    except Exception as error:
+        told = explain(error) or error  # that of a task is wrapped in Spark's
+        if not isinstance(told, Unavailable | TimedOut):
+            raise
+        job.note(f"{told.message}; trying again")
         return []
     return targets
 
