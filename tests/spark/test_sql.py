@@ -122,6 +122,29 @@ def test_what_there_is_not_is_told_with_what_there_is(ask: Any) -> None:
         ask("drop table x")
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "insert overwrite directory '{}' using parquet select 1 a",
+        "with t as (select 1 a) insert overwrite directory '{}' using parquet select * from t",
+        "from t insert overwrite directory '{}' select 1 insert overwrite directory '{}' select 2",
+        "execute immediate 'insert overwrite directory \"{}\" using parquet select 1 a'",
+        "with t as (select 1 a) insert into there select * from t",
+    ],
+)
+def test_a_query_writes_nothing_wherever_its_insert_stands(
+    ask: Any, tmp_path: Path, query: str
+) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").write_text("mine")
+    with pytest.raises(InvalidArgument, match="no query"):
+        ask(query.replace("{}", str(kept)))
+    assert [path.name for path in kept.iterdir()] == ["file"]
+    assert ask("select 1 union all (with t as (select 2 a) select * from t)") == [[1], [2]]
+    assert ask("explain select 1")
+
+
 def test_the_session_is_left_as_it_was(ask: Any, spark: Any) -> None:
     before = spark.conf.get("spark.sql.ansi.doubleQuotedIdentifiers")
     ask(f"select count(*) from `{TOPIC}`")

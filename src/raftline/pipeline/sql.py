@@ -39,6 +39,13 @@ _SETTINGS = {
     "spark.sql.runSQLOnFiles": "false",  # raftline.groups is a table, not a file of our source
 }
 _MAY_RUN = re.compile(r"(Describe|Explain|Show)\w*")
+_PLANS = "org.apache.spark.sql.catalyst"
+_NO_QUERIES = (
+    f"{_PLANS}.plans.logical.Command",
+    f"{_PLANS}.plans.logical.ParsedStatement",
+    f"{_PLANS}.plans.logical.InsertIntoDir",  # neither of both, and overwrites a directory
+    f"{_PLANS}.analysis.UnresolvedExecuteImmediate",
+)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,15 +175,20 @@ def check_query(spark: "SparkSession", query: str) -> None:
     jvm: Any = spark._jvm
     ours: Any = spark._jsparkSession
     plan = ours.sessionState().sqlParser().parsePlan(query)
-    kind = plan.getClass().getSimpleName()
+    if _MAY_RUN.fullmatch(plan.getClass().getSimpleName()):
+        return
     loader = plan.getClass().getClassLoader()
-    for name in ("Command", "ParsedStatement"):
-        base = f"org.apache.spark.sql.catalyst.plans.logical.{name}"
-        is_one = jvm.java.lang.Class.forName(base, False, loader).isInstance(plan)
-        if is_one and not _MAY_RUN.fullmatch(kind):
+    refused = [jvm.java.lang.Class.forName(name, False, loader) for name in _NO_QUERIES]
+    parts = [plan]
+    while parts:  # behind a ``with`` or in a union may be an insert
+        part = parts.pop()
+        if any(cls.isInstance(part) for cls in refused):
+            kind = part.getClass().getSimpleName()
             raise InvalidArgument(
                 f"this is no query ({kind})", "write a SELECT; topics are only read here"
             )
+        below = part.children()
+        parts += [below.apply(at) for at in range(below.size())]
 
 
 def _flat(table: "DataFrame") -> "DataFrame":
