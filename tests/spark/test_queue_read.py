@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 import raftline
 import raftline.spark
 from raftline.chaos.rig import Rig, wait_for
+from raftline.client.caller import Caller
 from raftline.client.fenced import Fenced
 from raftline.client.line import Line
 from raftline.model.errors import FencedQuery
@@ -222,6 +223,39 @@ def test_only_new_messages_are_wanted(servers: str, line: Line, topic: str):
     assert query.batch() == []
     publish(line, topic, [b"new"] * 3)
     assert values(query.batch()) == [b"new"] * 3
+
+
+@pytest.mark.parametrize("so_far", ["nothing came", "some came", "some came, restarted"])
+def test_a_new_partition_is_read_from_its_beginning(
+    servers: str, line: Line, topic: str, so_far: str
+):
+    line.topics.create(topic, partitions=1)
+    publish(line, topic, [b"old"] * 5)
+    query = Query(servers, topic, startingOffsets="latest")
+    assert query.batch() == []
+    if "some" in so_far:
+        publish(line, topic, [b"new"] * 3)
+        assert values(query.batch()) == [b"new"] * 3
+    with Caller(servers) as caller:
+        caller.call("PATCH", f"/v1/topics/{topic}", {"num_partitions": 2})
+    publish(line, topic, [b"early"] * 4, partition=1)
+    if "restarted" in so_far:
+        query.restart()
+        query.reader.prepareForTriggerAvailableNow()
+    assert values(query.batch()) == [b"early"] * 4
+
+
+def test_a_group_that_was_deleted_begins_at_the_end_again(servers: str, line: Line, topic: str):
+    line.topics.create(topic, partitions=2)
+    query = Query(servers, topic, startingOffsets="latest")
+    assert query.batch() == []
+    publish(line, topic, [b"new"] * 6)
+    assert values(query.batch()) == [b"new"] * 6
+    assert query.batch() == []
+    line.groups.delete("etl", topic)
+    assert query.batch() == []
+    publish(line, topic, [b"later"] * 2)
+    assert values(query.batch()) == [b"later"] * 2
 
 
 def test_small_ranges_are_read_together():

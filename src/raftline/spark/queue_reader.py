@@ -13,6 +13,8 @@ Rules
         query that is taken over this way is refused from then on.
     Q4  The last batch of a query that ends (AvailableNow) is acked when Spark asks for more. One
         that was leased before a crash, and is not in Spark's log, is to be done before that.
+    Q5  Where a group begins at ``latest``, that is for the partitions that are there then: in one
+        that is added later it begins at the first message, as nobody waited for it to come.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +51,7 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._fenced: Fenced | None = None
         self._initial: QueueOffset | None = None
         self._left: int | None = None  # messages that a query that ends may still lease
+        self._there: set[int] | None = None  # partitions when this process looked first. Q5
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get the options only."""
@@ -75,7 +78,7 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember how much there is to do now: the query ends after so many messages."""
-        self._left = sum(self._ready().values())
+        self._left = sum(self._ready()[0].values())
 
     def latestOffset(self, start: QueueOffset, limit: ReadLimit) -> QueueOffset:  # noqa: N802
         """Lease the next micro-batch, and ack the last. Q1."""
@@ -130,7 +133,9 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lease(self, n: int, most: int) -> int:
         """Lease on all partitions; return how many messages."""
         options, fenced = self.options, self._calls()
-        ready = self._ready()
+        ready, begun = self._ready()
+        if self._there is None:
+            self._there = set(ready)
         shared = share({}, {str(one): count for one, count in ready.items()}, most)
         leased = 0
         for number in ready:
@@ -141,11 +146,18 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 options.query,
                 n,
                 max(1, min(LEASE_MAX, shared[str(number)])),
-                start="next" if options.starting == LATEST else "first",
+                start="next" if self._is_from_now(number, n, begun) else "first",
                 allow_lost=not options.fail_on_data_loss,
             )
             leased += sum(last - first for first, last in ranges)
         return leased
+
+    def _is_from_now(self, number: int, n: int, begun: set[int]) -> bool:
+        """Say where the group begins in a partition that it is not in yet. Q5."""
+        if self.options.starting != LATEST:
+            return False
+        # The first lease takes in all partitions that are there, if need be in several goes.
+        return not begun or (n == 1 and self._there is not None and number in self._there)
 
     def _ack(self, n: int) -> None:
         options, fenced = self.options, self._calls()
@@ -161,8 +173,8 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self.options
         return self._calls().held(options.topic, number, options.group, options.query)
 
-    def _ready(self) -> dict[int, int]:
-        """Return how many messages each partition has for the group, about."""
+    def _ready(self) -> tuple[dict[int, int], set[int]]:
+        """Return about how many messages each partition has for the group, and where that is."""
         log, options = self._calls(), self.options
         try:
             told = log.group(options.group, options.topic)
@@ -172,9 +184,10 @@ class RaftlineQueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = {row["partition"]: row["fresh"] + row["ready"] for row in rows}
         found: dict[int, int] = {}
         for one in log.bounds(options.topic):
-            all_of_it = 0 if options.starting == LATEST else one.commit_end - one.log_start
+            is_from_now = options.starting == LATEST and not known
+            all_of_it = 0 if is_from_now else one.commit_end - one.log_start
             found[one.partition] = known.get(one.partition, all_of_it)
-        return found
+        return found, set(known)
 
     def _lost(self, partition: int, lost: Sequence[tuple[int, int]]) -> LeaseLost:
         where = place(self.options.topic, partition, lost[0][0])
