@@ -190,14 +190,23 @@ def _start(
 ) -> int:
     if offset is not None:
         return offset
-    found, commit_end = client.look_up_time(topic, partition, from_ms or 0)
-    return commit_end if new_only or found < 0 else found
+    if new_only:
+        return client.bounds(topic, partition)[1]
+    return first_since(client, topic, partition, from_ms)
+
+
+def first_since(client: Client, topic: str, partition: int, from_ms: int | None) -> int:
+    """Return where to begin: at a time, or (None) with all there is, of whatever time."""
+    if from_ms is None:
+        return client.bounds(topic, partition)[0]
+    found, commit_end = client.look_up_time(topic, partition, from_ms)
+    return commit_end if found < 0 else found
 
 
 def _within(client: Client, topic: str, partition: int, offset: int) -> int:
     """Return the place nearest to ``offset`` in one of several logs: some may end before it."""
-    first, commit_end = client.look_up_time(topic, partition, 0)
-    return commit_end if first < 0 else min(max(offset, first), commit_end)
+    log_start, commit_end = client.bounds(topic, partition)
+    return min(max(offset, log_start), commit_end)
 
 
 def _follow(client: Client, topic: str, starts: dict[int, int]) -> Iterator[Message]:

@@ -169,14 +169,13 @@ class Work:
 
     def _find(self, window: Window) -> None:
         """Note which messages are in a window that ends: deliveries come in another order."""
-        from raftline.cli.consume import drain, partitions_of
+        from raftline.cli.consume import drain, first_since, partitions_of
 
         client = self._session.client
         starts: dict[int, int] = {}
         chosen = None if self._partition < 0 else self._partition
         for partition in partitions_of(client, self._topic, chosen):
-            found, end = client.look_up_time(self._topic, partition, window.from_ms or 0)
-            starts[partition] = end if found < 0 else found
+            starts[partition] = first_since(client, self._topic, partition, window.from_ms)
         self._wanted, self._left = {}, 0
         for message in drain(client, self._topic, starts):
             if window.holds(message.timestamp_ms):

@@ -121,6 +121,11 @@ class Client:
             reply.get("commit_end", reply["next_offset"]),
         )
 
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """Return (log_start, commit_end) of a partition's log."""
+        reply = self._caller.call("GET", f"{_partition(topic, partition)}/offsets")
+        return reply["log_start"], reply["commit_end"]
+
     def look_up_time(self, topic: str, partition: int, time_ms: int) -> tuple[int, int]:
         """Return (first offset at or after the time or -1, commit_end)."""
         reply = self._caller.call(

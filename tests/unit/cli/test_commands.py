@@ -38,6 +38,8 @@ def log(method: str, path: str, query: dict[str, list[str]], body: Any) -> Answe
     if path == "/v1/topics/orders":
         return 200, TOPIC
     if path.endswith("/offsets"):
+        if "time" not in query:
+            return 200, {"log_start": 0, "commit_end": 3}
         at = int(query["time"][0])
         first = next((n for n, stamp in enumerate(STAMPS) if stamp >= at), -1)
         return 200, {"offset": first, "timestamp": 0, "commit_end": 3}
@@ -253,6 +255,17 @@ def test_consume_reads_every_partition_in_order(raftline) -> None:
     assert consumed(raftline, "--from-beginning=true") == every
     assert consumed(raftline, "--partition", "1", "--from-offset", "2") == [(1, 2)]
     assert consumed(raftline, "-n", "4") == every[:4]
+
+
+def test_consume_begins_with_the_first_message_also_if_that_has_no_time(raftline) -> None:
+    def timeless(method: str, path: str, query: dict[str, list[str]], body: Any) -> Answer:
+        if "time" in query:
+            return 200, {"offset": -1, "timestamp": -1, "commit_end": 3}
+        return log(method, path, query, body)
+
+    with ScriptedServer(timeless) as server:
+        ran = raftline("consume", "orders", "--partition", "0", "--server", server.url)
+    assert (ran.code, ran.out) == (0, "text\ntext\ntext\n")
 
 
 def test_one_offset_for_several_partitions_may_be_behind_the_end_of_some(raftline) -> None:

@@ -217,6 +217,21 @@ def test_read_by_limit_and_time() -> None:
     serve(scenario)
 
 
+def test_a_log_begins_with_its_first_message_also_if_that_has_no_time() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        sealed = seal_batch([(None, b"a", (), -1)])
+        await rig.stubs.MessageService.SendBatches(
+            pb.SendBatchesRequest(topic="orders", partition=0, batches=sealed)
+        )
+        find = rig.stubs.MessageService.FindOffset
+        bounds = await find(pb.FindOffsetRequest(topic="orders"))
+        assert (bounds.offset, bounds.log_start, bounds.commit_end) == (0, 0, 1)
+        assert (await find(pb.FindOffsetRequest(topic="orders", time_ms=0))).offset == -1
+
+    serve(scenario)
+
+
 def test_a_stream_reads_what_comes() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.create()

@@ -292,6 +292,18 @@ def test_offsets_by_time_are_exact_to_the_message() -> None:
     serve(scenario)
 
 
+def test_a_log_begins_with_its_first_message_also_if_that_has_no_time() -> None:
+    async def scenario(web: Web) -> None:
+        client = await web.client()
+        for at_ms in (-1, 2_000):
+            batch = sealed(b"a", at_ms=at_ms)
+            await client.ask("POST", ONE + "/messages", batch, {"Content-Type": BATCH})
+        assert (await client.ask("GET", f"{ONE}/offsets")).json == {"log_start": 0, "commit_end": 2}
+        assert (await client.ask("GET", f"{ONE}/offsets?time=0")).json["offset"] == 1
+
+    serve(scenario)
+
+
 def test_topics() -> None:
     async def scenario(web: Web) -> None:
         client = await web.client()

@@ -27,6 +27,7 @@ from raftline.gateways.new_messages import (
     check_key,
     check_timestamp,
 )
+from raftline.gateways.places import FIRST_MS
 from raftline.gateways.ports import Calls
 from raftline.gateways.publication import Draft, Publication, Result, check_partition
 from raftline.gateways.publisher import NodePublisher
@@ -245,8 +246,9 @@ class MessageService(NodePublisher):
         if not 0 <= time_ms <= TIMESTAMP_MS_MAX:
             raise InvalidArgument(f"time_ms={time_ms} is out of bounds", "Unix milliseconds")
         topic, partition = request.topic, request.partition
+        since_ms = time_ms if request.HasField("time_ms") else FIRST_MS
         looked: Looked = await answer_of(
-            lambda done: self._calls.look_up_time(topic, partition, time_ms, call.timeout_ms, done)
+            lambda done: self._calls.look_up_time(topic, partition, since_ms, call.timeout_ms, done)
         )
         if not request.HasField("time_ms"):
             start = looked.commit_end if looked.offset < 0 else looked.offset

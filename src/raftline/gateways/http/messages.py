@@ -19,6 +19,7 @@ from raftline.gateways.http.plain_publication import PlainPublication, read_plai
 from raftline.gateways.http.publication import Publication
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.new_messages import TIMESTAMP_MS_MAX
+from raftline.gateways.places import FIRST_MS
 from raftline.gateways.ports import Calls
 from raftline.gateways.publication import Finish
 from raftline.gateways.publisher import NodePublisher
@@ -175,9 +176,9 @@ class MessageRoutes(NodePublisher):
             else:
                 self._exact(exchange, request, looked, time_ms)
 
-        step = bounds if time_ms < 0 else near
+        step, since_ms = (bounds, FIRST_MS) if time_ms < 0 else (near, time_ms)
         self._calls.look_up_time(
-            topic, partition, max(time_ms, 0), request.timeout_ms, exchange.then(step)
+            topic, partition, since_ms, request.timeout_ms, exchange.then(step)
         )
 
     def _exact(self, exchange: Exchange, request: Request, looked: Looked, time_ms: int) -> None:
