@@ -1,4 +1,4 @@
-"""Many calls, one answer when the last is in: all at once, or a window of them at a time."""
+"""Many calls: all at once or a window of them, one answer when the last is in; or in a chain."""
 
 from collections.abc import Callable
 from typing import Any
@@ -72,3 +72,30 @@ class Fan:
                 self._more()
 
         return take
+
+
+class Chain:
+    """Takes a step again and again, each when the one before was answered.
+
+    An answer may be there before its call returns. A step that was taken from within it would lie
+    deeper on the stack each time, and the stack has an end.
+    """
+
+    __slots__ = ("_is_due", "_is_in_step", "_step")
+
+    def __init__(self, step: Callable[[], None]) -> None:
+        self._step = step
+        self._is_in_step = self._is_due = False
+
+    def next(self) -> None:
+        """Take the next step: now, or as soon as the one that is being taken has returned."""
+        self._is_due = True
+        if self._is_in_step:
+            return
+        self._is_in_step = True
+        try:
+            while self._is_due:
+                self._is_due = False
+                self._step()
+        finally:
+            self._is_in_step = False

@@ -104,6 +104,24 @@ def test_a_poll_that_leases_is_as_long_as_one_receive_however_many_partitions() 
     serve_sim(scenario)
 
 
+@pytest.mark.parametrize("dialect", ["falconq", "goqueue"])
+def test_many_partitions_that_answer_at_once_do_not_pile_up(dialect: str) -> None:
+    """Each was asked from within the answer of the one before, until the stack was at its end."""
+
+    async def scenario(web: SimWeb) -> None:
+        count = 300
+        await web.create(partitions=count)
+        path = f"/topic/{TOPIC}/consume?consumerID=worker&batch=1000"
+        if dialect == "goqueue":
+            path = f"/groups/readers/poll?{await join(web)}&limit=1000"
+        messages = [{"value": str(number), "partition": number} for number in range(count)]
+        for _ in range(2):  # the first begins the groups, which takes a moment each
+            await web.ok("POST", f"/v1/topics/{TOPIC}/messages", {"messages": messages})
+            assert len((await web.ok("GET", path))["messages"]) == count
+
+    serve_sim(scenario)
+
+
 def test_nothing_is_taken_by_a_request_that_is_given_nothing() -> None:
     """HEAD is GET without a body: what it consumed was acked, and nobody ever saw it."""
 

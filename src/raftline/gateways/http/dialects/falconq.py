@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from raftline.gateways.fan import Call, Fan
+from raftline.gateways.fan import Call, Chain, Fan
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.deliveries import Delivered, DeliveryRoutes
 from raftline.gateways.http.fields import Int
@@ -174,11 +174,13 @@ class FalconqRoutes:
             messages = [_message(item, item.partition, token=how == "manual") for item in found]
             exchange.json(_batch(request.topic, partition, messages, consumer))
 
-        def more() -> None:
+        def lease() -> None:
             left = batch - len(found)
             count = 1 if partition == ALL and batch <= ONE_BY_ONE_MAX else left
             done = partial(exchange.guard, took)
             self._receive(exchange, request, consumer, partition, count, lease_ms, done)
+
+        chain = Chain(lease)
 
         def took(received: Received | RaftlineError) -> None:
             nonlocal size
@@ -194,13 +196,13 @@ class FalconqRoutes:
             size += sum(len(item.value or item.value_base64 or "") for item in items)
             has_room = len(found) < batch and size < READ_BYTES_DEFAULT
             if items and has_room and partition == ALL:
-                more()
+                chain.next()
             elif how == "manual" or not found:
                 answer()
             else:
                 self._ack(exchange, request, found, answer)
 
-        more()
+        chain.next()
 
     def _receive(
         self,

@@ -6,6 +6,7 @@ group of the same name. A poll is a heartbeat, and gives up what was revoked bef
 
 import msgspec
 
+from raftline.gateways.fan import Chain
 from raftline.gateways.http.connection import Exchange
 from raftline.gateways.http.deliveries import Delivered, DeliveryRoutes, duration_ms
 from raftline.gateways.http.groups import GENERATION_MAX
@@ -35,6 +36,7 @@ class LeasedPoll:
 
     __slots__ = (
         "_calls",
+        "_chain",
         "_clock",
         "_deadline",
         "_deliveries",
@@ -44,6 +46,7 @@ class LeasedPoll:
         "_group",
         "_left",
         "_member",
+        "_places",
         "_request",
         "_room",
         "_turn",
@@ -76,6 +79,8 @@ class LeasedPoll:
         self._room = READ_BYTES_DEFAULT  # of stored batches; each partition may give as much
         self._turn = turn  # which of the partitions is asked first
         self._view: MemberView | None = None
+        self._places: list[tuple[str, int]] = []  # to be asked in this round, the last one first
+        self._chain = Chain(self._lease_next)
         exchange.weigh(READ_BYTES_DEFAULT)
 
     def start(self) -> None:
@@ -90,21 +95,22 @@ class LeasedPoll:
         places = [(t, p) for t in sorted(view.partitions) for p in sorted(view.partitions[t])]
         self._turn += 1
         turn = self._turn % len(places) if places else 0
-        self._next(places[turn:] + places[:turn])
+        self._places = (places[turn:] + places[:turn])[::-1]
+        self._chain.next()
 
-    def _next(self, places: list[tuple[str, int]]) -> None:
+    def _lease_next(self) -> None:
         """Lease from one partition after the other until there is enough."""
-        if not places or not self._left or self._room <= 0:
+        if not self._places or not self._left or self._room <= 0:
             self._finish_round()
             return
-        (topic, partition), rest = places[0], places[1:]
+        topic, partition = self._places.pop()
 
         def took(received: Received | RaftlineError) -> None:
             error = self._take(topic, received) if isinstance(received, Received) else received
-            if error is not None and not self._found and not rest:
+            if error is not None and not self._found and not self._places:
                 self._exchange.fail(error)
                 return
-            self._exchange.guard(self._next, rest)
+            self._exchange.guard(self._chain.next)
 
         self._calls.receive(
             topic,
