@@ -23,12 +23,10 @@ from raftline.model.errors import (
     InvalidArgument,
     OverLimit,
     RaftlineError,
-    TimedOut,
 )
 from raftline.model.ids import ShardId
 from raftline.model.settings import SETTINGS
 from raftline.node.appends import Append, AppendDone, Refuse
-from raftline.node.first_use import FirstUse
 from raftline.node.partition import PartitionHost
 from raftline.node.remote import VERB_APPEND, VERB_APPEND_SIDE, Reply
 from raftline.node.replica import Replica
@@ -53,7 +51,7 @@ class AppendCalls:
         self._node = node
         self._clock = node.clock
         self._local = local
-        self._first_use = FirstUse(node)
+        self._first_use = node.first_use
         self._uncommitted_max = node.settings.limits.node_uncommitted_bytes_max
 
     def serve(self) -> None:
@@ -140,22 +138,12 @@ class AppendCalls:
         side: SideCar | None,
     ) -> None:
         shard = self._node.locate(topic, partition)
-        if isinstance(shard, RaftlineError) and self._first_use.may_create(topic):
-            deadline = self._clock.mono_ms() + timeout_ms
-
-            def created(error: RaftlineError | None) -> None:
-                left = int(deadline - self._clock.mono_ms())
-                if error is not None:
-                    done(error)
-                elif left <= 0:
-                    done(TimedOut(f"creating {topic}", timeout_ms))
-                else:
-                    self.append(topic, partition, batch, info, left, done, side)
-
-            self._first_use.create(topic, timeout_ms, created)
-            return
         if isinstance(shard, RaftlineError):
-            done(shard)
+
+            def found(left_ms: int) -> None:
+                self.append(topic, partition, batch, info, left_ms, done, side)
+
+            self._first_use.find(topic, partition, timeout_ms, done, found)
             return
 
         def local(replica: Replica, left_ms: int, answer: AppendDone) -> None:

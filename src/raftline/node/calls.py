@@ -38,6 +38,7 @@ from raftline.node.append_calls import AppendCalls
 from raftline.node.appends import Append
 from raftline.node.counter import always
 from raftline.node.desks import Receive
+from raftline.node.first_use import FirstUse
 from raftline.node.group_calls import GroupRequest
 from raftline.node.led import LedPartition
 from raftline.node.partition import PartitionHost
@@ -77,6 +78,7 @@ class NodeCalls:
         self._round_robin: dict[str, int] = {}
         self._uuids: dict[str, str] = {}  # of topics, as of a version of the catalog
         self._uuids_version = -1
+        self.first_use = FirstUse(node)
         self.appends = AppendCalls(node, self._local)
         self._reads = ReadCalls(node, self._local)
         self.append = self.appends.append

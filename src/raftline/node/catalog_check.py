@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from raftline.model.errors import NotReady, RaftlineError
+from raftline.model.errors import NotFound, NotReady, RaftlineError
 from raftline.model.ids import CATALOG_SHARD
 from raftline.node.remote import VERB_FRESH, Reply
 from raftline.node.replica import Replica
@@ -82,6 +82,29 @@ class CatalogCheck:
                 refuse(error or NotReady(LATE_TEXT))
 
         self.run(timeout_ms, checked)
+
+    def find(
+        self,
+        topic: str,
+        partition: int,
+        timeout_ms: int,
+        refuse: Callable[[RaftlineError], None],
+        then: Callable[[int], None],
+    ) -> None:
+        """Go on with the milliseconds that are left once a partition is known here, or refuse."""
+        locate = self._node.locate
+
+        def checked(left_ms: int) -> None:
+            shard = locate(topic, partition)
+            if isinstance(shard, RaftlineError):
+                refuse(shard)
+            else:
+                then(left_ms)
+
+        if isinstance(locate(topic, partition), NotFound):
+            self.before(timeout_ms, refuse, checked)
+        else:
+            checked(timeout_ms)
 
     def _begin(self) -> None:
         """Begin the next check, unless one is under way or the last is too near. Q1."""

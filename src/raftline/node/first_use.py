@@ -5,6 +5,7 @@ no longer than it may take. One that was not answered in its time is begun again
 later and have time left.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raftline.model.errors import RaftlineError, TimedOut, TopicExists
@@ -39,6 +40,35 @@ class FirstUse:
             and node.settings.topics.auto_create
             and topic not in node.catalog_machine.topics
         )
+
+    def find(
+        self,
+        topic: str,
+        partition: int,
+        timeout_ms: int,
+        refuse: Callable[[RaftlineError], None],
+        then: Callable[[int], None],
+    ) -> None:
+        """Go on with the time that is left once a partition is there, made for it or not.
+
+        ``then`` looks again, and comes back if it still is not: the catalog here may be behind.
+        """
+        if not self.may_create(topic):
+            self._node.catalog_check.find(topic, partition, timeout_ms, refuse, then)
+            return
+        clock = self._node.clock
+        deadline = clock.mono_ms() + timeout_ms
+
+        def created(error: RaftlineError | None) -> None:
+            left_ms = int(deadline - clock.mono_ms())
+            if error is not None:
+                refuse(error)
+            elif left_ms <= 0:
+                refuse(TimedOut(f"creating {topic}", timeout_ms))
+            else:
+                then(left_ms)
+
+        self.create(topic, timeout_ms, created)
 
     def create(self, topic: str, timeout_ms: int, done: Told) -> None:
         """Create a topic once for all who wait for it, each no longer than it may take."""

@@ -108,7 +108,11 @@ class Settles:
         """Ack, nack, reject or extend; answered when it is committed."""
         shard = self._node.locate(topic, partition)
         if isinstance(shard, RaftlineError):
-            done(shard)
+
+            def found(left_ms: int) -> None:
+                self.settle(topic, partition, settles, left_ms, done)
+
+            self._node.catalog_check.find(topic, partition, timeout_ms, done, found)
             return
         replica = self._node.shards.get(shard)
         if replica is not None and replica.is_leader:

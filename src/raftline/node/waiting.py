@@ -106,10 +106,14 @@ class WaitingMessages:
         timeout_ms: int,
         done: ScheduleDone,
     ) -> None:
-        """Let messages wait in a partition; each has its own outcome."""
+        """Let messages wait in a partition; each has its own outcome. The topic may be made."""
         shard = self._node.locate(topic, partition)
         if isinstance(shard, RaftlineError):
-            done(shard)
+
+            def found(left_ms: int) -> None:
+                self.schedule(topic, partition, items, left_ms, done)
+
+            self._node.first_use.find(topic, partition, timeout_ms, done, found)
             return
         if not items:
             done(InvalidArgument("there are no messages to wait"))

@@ -2,9 +2,13 @@
 
 import pytest
 
+from raftline.gateways.lease_tokens import LeaseToken, encode_token
+from raftline.model.batch import check_batch
+from raftline.model.calls import Received
 from raftline.model.ids import CATALOG_SHARD
+from raftline.model.records import seal_batch
 from raftline.testing import SimCluster
-from tests.unit.gateways.sim_web import SimWeb, serve_sim
+from tests.unit.gateways.sim_web import Row, SimWeb, serve_sim
 from tests.unit.node.whole import answer_of, node
 
 
@@ -99,3 +103,65 @@ def test_a_partition_that_was_added_while_this_node_was_away_is_found() -> None:
         assert reply.status == 200, reply.body
 
     serve_sim(scenario, nodes=3, seed=34)
+
+
+@pytest.mark.parametrize("more", [{}, {"headers": {"a": "b"}}, {"delay": "1h"}])
+def test_messages_for_a_partition_that_was_added_meanwhile_are_stored(more: Row) -> None:
+    """Each message has a result of its own, and a refusal among them is not looked at twice."""
+
+    async def scenario(web: SimWeb) -> None:
+        await web.create(partitions=1)
+        web.sim.advance("1s")
+        via = isolate(web.sim)
+        arguments: dict[str, object] = {"name": "orders", "partitions": 3}
+        grow = lambda done: node(web.sim, via).command("topic.grow", arguments, 5_000, done)  # noqa: E731
+        assert isinstance(answer_of(web.sim, grow), dict)
+        body = {"messages": [{"value": "x", **more}]}
+        path = "/v1/topics/orders/partitions/2/messages"
+        reply = await web.ask("POST", path + "?timeout_ms=500", body)
+        assert (reply.status, reply.json["error"]["code"]) == (503, "not_ready"), reply.body
+        web.sim.heal()
+        body["messages"].append({"value": "y", "partition": 9})
+        body["messages"][0]["partition"] = 2
+        results = (await web.ok("POST", "/v1/topics/orders/messages", body))["results"]
+        assert (results[0]["error"], results[0]["partition"]) == (None, 2)
+        assert results[1]["error"]["code"] == "unknown_partition"
+
+    serve_sim(scenario, nodes=3, seed=34)
+
+
+def test_leases_on_a_topic_that_was_made_meanwhile_are_settled() -> None:
+    async def scenario(web: SimWeb) -> None:
+        web.sim.advance("1s")
+        other = isolate(web.sim)
+        create(web.sim, other, "later")
+        via = node(web.sim, other)
+        batch = seal_batch([(None, b"a", (), 1), (None, b"b", (), 1)])
+        info = check_batch(batch)
+        answer_of(web.sim, lambda d: via.append("later", 0, batch, info, 5_000, d))
+        got = answer_of(
+            web.sim, lambda d: via.receive("later", "g", 0, 10, 1000, 0, 5_000, "m", 9_000, d)
+        )
+        assert isinstance(got, Received)
+        tokens = [
+            encode_token(
+                LeaseToken("later", 0, "g", got.term, got.sequence, offset, 1, got.spans[3])
+            )
+            for offset in (0, 1)
+        ]
+        web.sim.heal()
+        assert (await web.ok("POST", "/v1/messages/ack", {"lease_tokens": tokens}))["settled"] == 2
+
+    serve_sim(scenario, nodes=3, seed=35)
+
+
+@pytest.mark.parametrize("more", [{}, {"delay": "1h"}])
+def test_the_first_message_makes_the_topic_also_if_it_names_its_partition(more: Row) -> None:
+    async def scenario(web: SimWeb) -> None:
+        for topic, rows in (("one", [{"partition": 1}]), ("two", [{"partition": 1}, {}])):
+            messages = [{"value": "x", **row, **more} for row in rows]
+            body = {"messages": messages}
+            results = (await web.ok("POST", f"/v1/topics/{topic}/messages", body))["results"]
+            assert [row["error"] for row in results] == [None] * len(rows)
+
+    serve_sim(scenario)
