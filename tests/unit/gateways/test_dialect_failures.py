@@ -86,6 +86,27 @@ def test_tasks_that_could_not_be_looked_at_are_not_left_out(
     serve_sim(scenario)
 
 
+@pytest.mark.parametrize("how", ["cancelled", "trimmed"])
+def test_an_enqueue_whose_first_task_is_gone_is_told_so(how: str) -> None:
+    """It was denied the task it wanted to make: 404, as if the route were not there."""
+
+    async def scenario(web: SimWeb) -> None:
+        task = {"type": "email", "idempotency_key": "k1"}
+        if how == "cancelled":
+            task["delay"] = "1h"
+        made = await web.ask("POST", "/tasks", task)
+        name = made.json["id"]
+        if how == "cancelled":
+            await web.ok("DELETE", f"/v1/topics/tasks/delayed/{name}")
+        else:
+            await web.ok("POST", "/v1/topics/tasks/partitions/0/trim", {"offset": 1})
+        again = await web.ask("POST", "/tasks", task)
+        assert (again.status, again.code) == (409, "duplicate_key"), again.body
+        assert name in again.json["error"]["message"]
+
+    serve_sim(scenario)
+
+
 def test_a_poll_that_leases_is_as_long_as_one_receive_however_many_partitions() -> None:
     """Each gave a mebibyte, or its largest message: a reply of a hundred partitions took a node."""
 

@@ -43,6 +43,7 @@ from raftline.gateways.publication import Result
 from raftline.machines.delivery.commands import ACK, EXTEND, NACK, REJECT, Settle
 from raftline.model.calls import Received, Settled
 from raftline.model.errors import (
+    DuplicateKey,
     InvalidArgument,
     LeaseLost,
     RaftlineError,
@@ -116,7 +117,7 @@ class DqueueRoutes(TaskLooks):
                 exchange.fail(error or UnknownMessage(TASK_TOPIC))
                 return
             if result.duplicate is True:
-                self._show(exchange, request, result.id, 200)
+                self._show(exchange, request, result.id, 200, _forgotten)
             else:  # nothing is asked any more: a refusal would deny what is stored
                 exchange.json(self._new_task(item, result), 201)
 
@@ -319,6 +320,13 @@ class DqueueRoutes(TaskLooks):
         self._calls.settle(
             TASK_TOPIC, PARTITION, [settle], request.timeout_ms, exchange.then(answer)
         )
+
+
+def _forgotten(name: str, _why: str) -> RaftlineError:
+    """Return what a repeated enqueue hears whose task was cancelled, or taken by retention."""
+    message = f"{name} was enqueued under this idempotency key and is not kept any more"
+    hint = "nothing was stored; enqueue it under another key"
+    return RaftlineError.from_wire((DuplicateKey.code, message, hint, {}))
 
 
 def _check_worker(worker: str) -> None:

@@ -38,6 +38,8 @@ from raftline.model.tasks import (
 
 LIST_DEFAULT, LIST_MAX = 50, 500
 
+Missing = Callable[[str, str], RaftlineError]  # of a task's id, and why it is not there
+
 
 class TaskLooks:
     """Shows tasks, and finds out what they are to the workers."""
@@ -52,7 +54,16 @@ class TaskLooks:
         """Show a task: what is to be done, how far it got."""
         self._show(exchange, request, request.params["id"], 200)
 
-    def _show(self, exchange: Exchange, request: Request, name: str, status: int) -> None:
+    def _show(
+        self,
+        exchange: Exchange,
+        request: Request,
+        name: str,
+        status: int,
+        missing: Missing = UnknownMessage,
+    ) -> None:
+        """Show a task; one that is not kept is refused as ``missing`` says."""
+
         def found(state: State) -> None:
             offset = int(state["offset"])
 
@@ -66,20 +77,25 @@ class TaskLooks:
 
             def waits(answer: dict[str, Any]) -> None:
                 if "batch" not in answer:
-                    raise UnknownMessage(name, "it is not kept")
+                    raise missing(name, "it is not kept")
                 (message,) = open_batch(answer["batch"])
                 exchange.json(task_of(message, state, self._retries, name), status)
 
             if offset >= 0:
-                self._read(exchange, request, offset, read)
+                self._read(exchange, request, offset, read, missing)
             else:
                 number = {"number": state["number"]}
                 self._ask(request, "waiting.show", number, exchange.then(waits))
 
-        self._state(exchange, request, name, found)
+        self._state(exchange, request, name, found, missing)
 
     def _state(
-        self, exchange: Exchange, request: Request, name: str, then: Callable[[State], None]
+        self,
+        exchange: Exchange,
+        request: Request,
+        name: str,
+        then: Callable[[State], None],
+        missing: Missing = UnknownMessage,
     ) -> None:
         """Find out what a task is to the workers; 404 if there is none."""
         try:
@@ -93,7 +109,7 @@ class TaskLooks:
         def answer(reply: dict[str, Any]) -> None:
             state = reply["rows"][0]
             if state["state"] in ("unknown", "released"):
-                raise UnknownMessage(name, "it never was, or it is not kept any more")
+                raise missing(name, "it never was, or it is not kept any more")
             then(state)
 
         self._ask(request, "group.messages", {"group": TASK_GROUP, **wanted}, exchange.then(answer))
@@ -104,14 +120,19 @@ class TaskLooks:
         self._calls.ask(TASK_TOPIC, PARTITION, name, asked, request.timeout_ms, done)
 
     def _read(
-        self, exchange: Exchange, request: Request, offset: int, then: Callable[[Message], None]
+        self,
+        exchange: Exchange,
+        request: Request,
+        offset: int,
+        then: Callable[[Message], None],
+        missing: Missing = UnknownMessage,
     ) -> None:
         def answer(reply: ReadReply) -> None:
             for message in open_batches(reply.batches):
                 if message.offset == offset:
                     then(message)
                     return
-            raise UnknownMessage(request.params.get("id", TASK_TOPIC), "it is not kept any more")
+            raise missing(request.params.get("id", TASK_TOPIC), "it is not kept any more")
 
         self._reading(request, offset)(exchange.then(answer))
 
