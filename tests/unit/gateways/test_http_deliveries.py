@@ -520,6 +520,7 @@ def test_settles_that_make_no_sense() -> None:
             ("extend", {"lease_token": token, "lease": "13h"}, bad),
             ("extend", {"lease_token": token, "lease": 5000, "extension_seconds": 5}, bad),
             ("visibility", {"lease_token": token, "extension_seconds": 10**30}, bad),
+            ("visibility", {"lease_token": token, "extension_seconds": 10**4299}, bad),
             ("visibility", {"lease_token": token, "extension_seconds": "5"}, bad),
             ("settle", {"settles": []}, bad),
             ("settle", {"settles": [{}]}, bad),

@@ -229,7 +229,7 @@ class DeliveryRoutes:
             if body.extension_seconds is not None:
                 if lease is not None:
                     raise InvalidArgument("lease and extension_seconds", "send one of them")
-                lease = body.extension_seconds * 1000
+                lease = max(-1, min(body.extension_seconds, LEASE_MS_MAX)) * 1000
             delay_ms = delay_of(verb, body.delay, lease)
             reason = _cut(body.reason)
             rows = [(decode_token(text), verb, delay_ms, reason) for text in texts]
