@@ -315,6 +315,28 @@ def test_a_big_refused_body_does_not_cost_the_client_its_reply() -> None:
     serve(scenario)
 
 
+def test_who_goes_on_sending_after_a_refusal_has_the_whole_time_to_hear_of_it() -> None:
+    """What came meanwhile put its time back, so that it was cut off at the next look."""
+
+    async def scenario(web: Web) -> None:
+        server = web.gateway.server
+        server.tick = 100
+        client = await web.client()
+        client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+        assert (await client.reply()).status == 413
+        (connection,) = server._connections
+        for tick in range(101, 101 + server.linger_ticks_max):
+            client.send(b"x" * 1000)
+            await asyncio.sleep(0.02)
+            connection.watch(tick)
+        await asyncio.sleep(0.02)
+        assert server.connection_count == 1
+        connection.watch(101 + server.linger_ticks_max)
+        await web.until(lambda: not server.connection_count)
+
+    serve(scenario)
+
+
 def test_random_bytes_never_break_the_server() -> None:
     rng = random.Random(7)
     whole = append() + request("GET", "/health")

@@ -189,7 +189,7 @@ class HttpConnection(StreamConnection[Exchange, "HttpServer"]):
         "_last_head",
         "_last_known",
         "_last_length",
-        "_lingering",
+        "_linger_tick",
         "_refused",
         "_watched",
         "_watched_tick",
@@ -204,7 +204,7 @@ class HttpConnection(StreamConnection[Exchange, "HttpServer"]):
         self._last_known: Known | None = None
         self._last_length = 0
         self._refused = False
-        self._lingering = False
+        self._linger_tick = -1  # when the last reply left, where the client is read on
         self._watched: Exchange | None = None  # the oldest request at the last look
         self._watched_tick = 0
 
@@ -239,13 +239,13 @@ class HttpConnection(StreamConnection[Exchange, "HttpServer"]):
 
     def _end_well(self, transport: asyncio.Transport) -> None:
         """Close. After a refusal the client is read on for a moment, or it might lose the reply."""
-        if self._refused and not self._lingering and transport.can_write_eof():
-            self._lingering = True
-            self.partial_tick = self.server.tick
+        is_lingering = self._linger_tick >= 0
+        if self._refused and not is_lingering and transport.can_write_eof():
+            self._linger_tick = self.server.tick
             transport.write_eof()
             if self._paused:
                 transport.resume_reading()
-        elif not self._lingering:
+        elif not is_lingering:
             transport.close()
 
     def watch(self, tick: int) -> None:
@@ -256,8 +256,8 @@ class HttpConnection(StreamConnection[Exchange, "HttpServer"]):
         if self.exchanges:
             self._watch_oldest(tick)
         begun = self.partial_tick if self._chunks is None else self._chunks_tick
-        if self._lingering:
-            if tick - begun > self.server.linger_ticks_max:
+        if self._linger_tick >= 0:
+            if tick - self._linger_tick > self.server.linger_ticks_max:
                 transport.abort()
         elif self._stuck:
             if self._reads_nothing(transport, tick):
