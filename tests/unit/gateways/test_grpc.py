@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 from raftline.config.settings import LimitSettings, TopicSettings
 from raftline.gateways.error_table import ERROR_TABLE
+from raftline.gateways.grpc import pipeline
 from raftline.gateways.grpc.calling import (
     CODE_KEY,
     DETAILS_KEY,
@@ -151,6 +152,44 @@ def test_a_stream_of_sends_is_answered_in_order() -> None:
         assert replies[200].error.code == "invalid_argument"
 
     serve(scenario)
+
+
+def test_a_stream_is_not_read_from_while_too_many_bytes_of_it_are_in_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sixty-four requests of thirty-two mebibytes were two gibibytes of a node's memory."""
+    monkeypatch.setattr(pipeline, "WINDOW_BYTES", 100_000)
+    big = pb.SendBatchesRequest(topic="orders", partition=0, batches=seal([b"x" * 30_000]))
+    whole = pb.SendBatchesRequest(topic="orders", partition=0, batches=seal([b"x" * 200_000]))
+
+    async def scenario(node: LittleNode, channel: Any) -> None:
+        node.topic("orders")
+        call = Stubs(channel).MessageService.SendBatchesStream()
+        node.later = []
+        offsets: list[int] = []
+
+        async def write() -> None:
+            for request in (*[big] * 20, whole, big):
+                await call.write(request)
+            await call.done_writing()
+
+        async def answer() -> None:
+            while not offsets:
+                await asyncio.sleep(0.05)
+                assert node.later is not None
+                assert len(node.later) <= 3
+                node.release()
+                node.later = []
+
+        async def hear() -> None:
+            offsets.extend([reply.results[0].base_offset async for reply in call])
+
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            for part in (write, answer, hear):
+                group.create_task(part())
+        assert offsets == list(range(22))
+
+    serve_little(scenario)
 
 
 def test_sealed_batches_travel_untouched() -> None:

@@ -1,6 +1,6 @@
 """Messages over gRPC: send, read, find by time."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +20,7 @@ from raftline.gateways.grpc.calling import (
 )
 from raftline.gateways.grpc.message_forms import open_from, to_message
 from raftline.gateways.grpc.pipeline import run_in_order
-from raftline.gateways.grpc.registry import Send
+from raftline.gateways.grpc.registry import Requests, Send
 from raftline.gateways.new_messages import (
     TIMESTAMP_MS_MAX,
     check_headers,
@@ -91,9 +91,7 @@ class MessageService(NodePublisher):
             raise error
         return pb.SendReply(results=[_result(result) for result in results])
 
-    async def send_stream(
-        self, requests: AsyncIterator[pb.SendRequest], call: Call, send: Send
-    ) -> None:
+    async def send_stream(self, requests: Requests, call: Call, send: Send) -> None:
         """Store messages of one request after another."""
         trace = call.trace_headers()
 
@@ -115,9 +113,7 @@ class MessageService(NodePublisher):
             raise errors[0]
         return pb.SendBatchesReply(results=[_batch_result(answer) for answer in answers])
 
-    async def send_batches_stream(
-        self, requests: AsyncIterator[pb.SendBatchesRequest], call: Call, send: Send
-    ) -> None:
+    async def send_batches_stream(self, requests: Requests, call: Call, send: Send) -> None:
         """Store the batches of one request after another."""
 
         def start(request: pb.SendBatchesRequest) -> "asyncio.Future[Any]":

@@ -8,6 +8,7 @@ Rules
     R1  Nothing a caller sends ends a call other than with a status of the error table, and no call
         ends more than itself: bytes that are no request are refused like any other mistake.
     R2  Requests being worked on weigh at most ``inflight_bytes_max`` together; more are refused.
+        Those of a stream are bounded by themselves (pipeline.py): a stream waits.
     R3  A caller that does not read for ``WRITE_S_MAX`` is let go of.
 """
 
@@ -58,6 +59,26 @@ class Arrived:
         if self.problem:
             raise InvalidArgument(self.problem, "the contract is in proto/; reflection is on")
         return self.request
+
+
+class Requests:
+    """The requests of a stream, one after another. A mistake among them is raised."""
+
+    __slots__ = ("_came", "size")
+
+    def __init__(self, came: AsyncIterator[Arrived]) -> None:
+        self._came = came
+        self.size = 0  # bytes of the latest
+
+    def __aiter__(self) -> "Requests":
+        """Return itself."""
+        return self
+
+    async def __anext__(self) -> Any:
+        """Return the next. Raises InvalidArgument."""
+        arrived = await anext(self._came)
+        self.size = arrived.size
+        return arrived.checked()
 
 
 class Registry:
@@ -149,7 +170,7 @@ class Registry:
                     await context.write(reply)
 
             try:
-                await serve(_requests(came) if reads else came.checked(), call, send)
+                await serve(Requests(came) if reads else came.checked(), call, send)
             except grpc.aio.AbortError:
                 raise  # a status is on its way
             except RaftlineError as error:
@@ -201,11 +222,6 @@ class Registry:
 def method_name(name: str) -> str:
     """Return the coroutine that serves a method."""
     return _WORD.sub("_", name).lower()
-
-
-async def _requests(came: AsyncIterator[Arrived]) -> AsyncIterator[Any]:
-    async for arrived in came:
-        yield arrived.checked()
 
 
 def _decoder(kind: type[Message]) -> Callable[[bytes], Arrived]:
