@@ -86,6 +86,25 @@ def test_tasks_that_could_not_be_looked_at_are_not_left_out(
     serve_sim(scenario)
 
 
+def test_a_worker_that_came_before_the_first_task_of_all_waits_for_it() -> None:
+    """It was told at once that there is none, and asked again as fast as it could."""
+
+    async def scenario(web: SimWeb) -> None:
+        clock = node(web.sim, web.sim.nodes[0]).clock
+        began_ms = clock.mono_ms()
+        lease = request("POST", "/tasks/lease", {"worker_id": "w1", "wait": "3s"})
+        web.client.send(lease)
+        assert (await web.wait(web.client)).status == 204
+        assert 3_000 <= clock.mono_ms() - began_ms < 3_300
+        waiting = await web.web.client()
+        waiting.send(lease)
+        await asyncio.sleep(0.05)
+        made = await web.ask("POST", "/tasks", {"type": "email"})
+        assert (await web.wait(waiting)).json["id"] == made.json["id"]
+
+    serve_sim(scenario)
+
+
 @pytest.mark.parametrize("how", ["cancelled", "trimmed"])
 def test_an_enqueue_whose_first_task_is_gone_is_told_so(how: str) -> None:
     """It was denied the task it wanted to make: 404, as if the route were not there."""

@@ -68,7 +68,8 @@ class HttpGateway:
         StatusPageRoutes(calls).add_to(router)
         ClusterRoutes(clock, calls).add_to(router)
         MetricRoutes(clock, calls).add_to(router)
-        DqueueRoutes(calls, messages, max_retries=settings.delivery.retries_max).add_to(router)
+        retries = settings.delivery.retries_max
+        DqueueRoutes(clock, calls, messages, max_retries=retries).add_to(router)
         FalconqRoutes(calls, messages, deliveries).add_to(router)
         SreekarRoutes(clock, calls, messages).add_to(router)
         OpenApiRoutes(router).add_to(router)

@@ -68,7 +68,9 @@ from raftline.model.tasks import (
     TASK_TYPE_CHARS_MAX,
     TASK_TYPE_HEADER,
 )
+from raftline.node.ports import Clock
 
+LOOK_MS = 200  # between looks for the first task of all
 BURIALS_MAX = 100  # tasks without attempts left that one lease may come across
 EXAMPLE = '{"type": "email", "payload": {"to": "user@example.com"}}'
 TAG = "dqueue"
@@ -77,10 +79,13 @@ TAG = "dqueue"
 class DqueueRoutes(TaskLooks):
     """The routes under ``/tasks``."""
 
-    __slots__ = ("_messages",)
+    __slots__ = ("_clock", "_messages")
 
-    def __init__(self, calls: Calls, messages: MessageRoutes, *, max_retries: int) -> None:
+    def __init__(
+        self, clock: Clock, calls: Calls, messages: MessageRoutes, *, max_retries: int
+    ) -> None:
         super().__init__(calls, max_retries)
+        self._clock = clock
         self._messages = messages
 
     def add_to(self, router: Router) -> None:
@@ -171,10 +176,19 @@ class DqueueRoutes(TaskLooks):
         lease_ms = duration_ms("lease", body.lease, 0, LEASE_MS_MAX)
         if 0 < lease_ms < LEASE_MS_MIN:
             raise InvalidArgument(f"a lease of {lease_ms} ms is too short", f"{LEASE_MS_MIN} ms up")
-        if not self._has_topic():
-            exchange.empty()  # nothing was ever enqueued
-            return
-        self._lease(exchange, request, body.worker_id, lease_ms, wait_ms, BURIALS_MAX)
+        deadline = self._clock.mono_ms() + wait_ms
+
+        def look() -> None:
+            left_ms = max(0, int(deadline - self._clock.mono_ms()))
+            if self._has_topic():
+                self._lease(exchange, request, body.worker_id, lease_ms, left_ms, BURIALS_MAX)
+            elif left_ms and exchange.is_wanted():  # nothing was ever enqueued
+                pause_ms = min(left_ms, LOOK_MS)
+                self._clock.call_later(pause_ms, lambda: exchange.guard(look))
+            else:
+                exchange.empty()
+
+        look()
 
     def _lease(
         self,
