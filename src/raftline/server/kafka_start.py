@@ -10,7 +10,7 @@ from raftline.config.settings import Settings
 from raftline.node.ports import Clock
 from raftline.server.late_start import LateStart
 from raftline.telemetry.log import LogEvent
-from raftline.transport.addresses import BACKLOG
+from raftline.transport.addresses import listen
 
 if TYPE_CHECKING:
     from raftline.gateways.kafka.gateway import KafkaGateway
@@ -52,7 +52,7 @@ class KafkaStart(LateStart["KafkaGateway", "KafkaCalls"]):
     def node_is_ready(self) -> None:
         """Let clients wait in the queue of the socket for the moment that the loading takes."""
         with contextlib.suppress(OSError):  # it is tried again, and told, when the gateway starts
-            self._held.listen(BACKLOG)
+            listen(self._held)
 
     async def serve(
         self, kind: "type[KafkaGateway]", loop: asyncio.AbstractEventLoop

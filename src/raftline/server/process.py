@@ -40,7 +40,7 @@ from raftline.server.memory import keep_big_blocks
 from raftline.server.open_files import take_open_files
 from raftline.storage.os_disk import DirectoryInUse, OsDisk
 from raftline.telemetry.log import Log
-from raftline.transport.addresses import bind, hold
+from raftline.transport.addresses import bind, hold, listen
 from raftline.transport.ports import LinkEvents
 from raftline.transport.tcp import TcpNetwork
 
@@ -154,6 +154,7 @@ class _Process:
     async def _listen_http(self) -> None:
         """Take requests from now on: nobody waits in a queue while a node recovers."""
         try:
+            listen(self._listeners["http"])
             await self._gateway.start(self._listeners["http"])
         except OSError as error:  # somebody was quicker
             raise _busy("http", self._settings.listen.http, error) from error

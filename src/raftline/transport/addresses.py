@@ -10,7 +10,9 @@ BACKLOG = 1024
 def hold(address: str) -> socket.socket:
     """Return a socket that keeps a port from others without listening. Raises OSError.
 
-    Who connects meanwhile is refused, and goes elsewhere: nobody waits for a node that starts.
+    Who connects meanwhile is refused, and goes elsewhere: nobody waits for a node that starts. Two
+    sockets that share their addresses may hold one port until one of them listens, so ours shares
+    it only to be bound where connections of an earlier process are left, and for ``listen``.
     """
     host, port = parse_address(address)
     infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -20,17 +22,24 @@ def hold(address: str) -> socket.socket:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.setblocking(False)
         holder.bind(where)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     except OSError:
         holder.close()
         raise
     return holder
 
 
+def listen(holder: socket.socket) -> None:
+    """Take connections at a port that is held. Raises OSError."""
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.listen(BACKLOG)
+
+
 def bind(address: str) -> socket.socket:
     """Return a listening socket. Raises OSError (address in use, not permitted, no such host)."""
     listener = hold(address)
     try:
-        listener.listen(BACKLOG)
+        listen(listener)
     except OSError:
         listener.close()
         raise
