@@ -6,6 +6,7 @@ State
 
 Rules
     A pid is trusted only while that process still is our node: pids are used again.
+    So is what answers at a node's address: somebody else's node may have taken the port meanwhile.
     A node that died is started with the arguments it had; one that lives is left alone.
 """
 
@@ -31,6 +32,8 @@ READY_MS_MAX = 60_000
 STOP_MS_MAX = 10_000
 POLL_MS = 20
 HEALTH_MS_MAX = 50
+LOOK_MS_MAX = 2_000  # at a whole cluster
+IDENTITY_FILE = "identity.json"
 GRPC_MS_MAX = 5_000  # a node that cannot load gRPC serves without
 LOG_LINES_SHOWN = 8
 DEFAULT_PORTS = {"http": 8080, "grpc": 9000, "kafka": 9092, "peer": 7000}
@@ -316,9 +319,20 @@ def _serving(node: LocalNode) -> int:
     """Return the number the catalog gave a node that is ready; 0 while it is not."""
     with Client(node.http, timeout_ms=HEALTH_MS_MAX) as client:
         try:
-            return int(client.health()["node"])
+            number = int(client.health()["node"])
         except (RaftlineError, KeyError):
             return 0
+    return number if _is_ours(node) else 0
+
+
+def _is_ours(node: LocalNode) -> bool:
+    """Say whether who answers for a node is of the cluster that its directory belongs to."""
+    with Client(node.http, timeout_ms=LOOK_MS_MAX) as client:
+        try:
+            written = Path(node.data_dir, IDENTITY_FILE).read_bytes()
+            return client.cluster()["cluster"] == msgspec.json.decode(written)["cluster"]
+        except (RaftlineError, KeyError, OSError, msgspec.DecodeError):
+            return False
 
 
 def _listens(node: LocalNode) -> bool:

@@ -10,9 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from raftline.model.errors import Conflict, InvalidArgument, NotFound
+from raftline.model.errors import Conflict, InvalidArgument, NotFound, Unavailable
 from raftline.server import local_cluster
 from raftline.server.local_cluster import LocalCluster, LocalNode, is_running, open_cluster
+from tests.unit.cli.node_double import ScriptedServer
+from tests.unit.transport.free_port import bind_free
 
 
 def planned(directory: Path, count: int, port_base: int | None = None) -> LocalCluster:
@@ -67,6 +69,33 @@ def test_a_taken_port_is_named_with_the_way_out(tmp_path: Path) -> None:
         with pytest.raises(Conflict, match=f"port {port} \\(peer of node-1\\)") as caught:
             cluster.start()
     assert "--port-base" in caught.value.hint
+
+
+def test_a_node_of_others_at_our_port_is_not_taken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took the port after we had looked: ours ends, and that is what is told."""
+    monkeypatch.setattr(local_cluster, "_check_ports", lambda _: None)
+    free = [bind_free() for _ in range(3)]
+    grpc, kafka, peer = (f"127.0.0.1:{one.getsockname()[1]}" for one in free)
+    for one in free:
+        one.close()
+
+    def script(method: str, path: str, *_: object) -> tuple[int, object]:
+        return 200, {"node": 1, "name": "node-1", "cluster": "another", "nodes": []}
+
+    with ScriptedServer(script) as other:
+        addresses = ("--http-addr", other.url.removeprefix("http://"), "--grpc-addr", grpc,
+                     "--kafka-addr", kafka, "--peer-addr", peer)  # fmt: skip
+        node = planned(tmp_path, 1, 29_500).nodes[0]
+        named = ("--id", node.name, "--data-dir", node.data_dir)
+        cluster = LocalCluster(tmp_path)
+        cluster.nodes = [
+            msgspec.structs.replace(node, http=other.url, arguments=(*named, *addresses))
+        ]
+        cluster.start()
+        with pytest.raises(Unavailable, match="the port is taken"):
+            cluster.wait_ready()
 
 
 def test_a_reused_pid_is_not_our_node(tmp_path: Path) -> None:
