@@ -6,6 +6,8 @@ Rules
         node, within the caller's timeout.
     C3  Where no listed node listens at all, the caller hears it after ``PATIENCE_MS``.
     C4  After the timeout the effect of anything but a GET is unknown: ``TimedOut``.
+    C5  A node that is silent is left: connecting to it has ``CONNECT_MS``, a GET each node's share
+        of the time, and what is asked after that goes to the next one.
 """
 
 import contextlib
@@ -32,6 +34,7 @@ from raftline.model.limits import WAIT_MS_MAX
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 TIMEOUT_MS = 15_000
 PATIENCE_MS = 1_000
+CONNECT_MS = 2_000
 PAUSE_MS = 50
 PASSING = (NotLeader, NoLeader, NotReady, ShuttingDown)
 TIMEOUT_HEADER = "Raftline-Timeout-Ms"
@@ -45,6 +48,10 @@ class _Unsent(Exception):
 
 class _Broken(Exception):
     """The connection broke after the request went out: it may have happened."""
+
+
+class _Silent(Exception):
+    """No answer came in time: it may have happened."""
 
 
 class Caller:
@@ -89,30 +96,47 @@ class Caller:
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         started_ms = clock.mono_ms()
         until_ms = started_ms + self.timeout_ms + wait_ms
+        most_ms = self.timeout_ms if method != "GET" else self.timeout_ms / len(self._hosts)  # C5
         problem: RaftlineError | None = None
+        unreached = 0  # nodes, one after the other
         while True:
             left_ms = until_ms - clock.mono_ms()
             if left_ms <= 0:
                 raise problem or TimedOut(f"{method} {path}", self.timeout_ms)
+            before, unreached = unreached, 0
             try:
-                return self._once(method, path, data, left_ms)
+                return self._once(method, path, data, min(left_ms, most_ms + wait_ms), most_ms)
             except _Unsent as error:
-                problem = self._nobody(error)
-                if clock.mono_ms() - started_ms > PATIENCE_MS:  # C3
+                problem, unreached = self._nobody(error), before + 1
+                is_everywhere = unreached >= len(self._hosts)
+                if is_everywhere and clock.mono_ms() - started_ms > PATIENCE_MS:  # C3
                     raise problem from error
-            except _Broken as error:
-                if method != "GET":  # C1
-                    raise TimedOut(f"{method} {path} at {self._host()}", self.timeout_ms) from error
-                problem = self._nobody(error)
+            except (_Broken, _Silent) as error:
+                problem = self._unanswered(error, method, path)
+            except TimedOut as error:
+                if most_ms == self.timeout_ms:  # else it had a share of it
+                    raise
+                problem = error
             except PASSING as error:  # C2
                 problem = error
             self._next()
             clock.pause(PAUSE_MS)
 
-    def _once(self, method: str, path: str, data: bytes | None, left_ms: float) -> Reply:
+    def _unanswered(self, error: Exception, method: str, path: str) -> RaftlineError:
+        """Return what a read that is made again has met; what else went out is not. C1, C5."""
+        silence = TimedOut(f"{method} {path} at {self._host()}", self.timeout_ms)
+        is_silent = isinstance(error, _Silent)
+        if method != "GET" or (is_silent and len(self._hosts) == 1):
+            self._next()
+            raise silence from error
+        return silence if is_silent else self._nobody(error)
+
+    def _once(
+        self, method: str, path: str, data: bytes | None, left_ms: float, most_ms: float
+    ) -> Reply:
         connection = self._connect(left_ms)
         # A node adds the wait of a long poll itself.
-        headers = {TIMEOUT_HEADER: str(max(1, int(min(left_ms, self.timeout_ms, WAIT_MS_MAX))))}
+        headers = {TIMEOUT_HEADER: str(max(1, int(min(left_ms, most_ms, WAIT_MS_MAX))))}
         if data is not None:
             headers["Content-Type"] = "application/json"
         try:
@@ -121,7 +145,7 @@ class Caller:
             text = response.read()
         except TimeoutError as error:
             self.close()
-            raise TimedOut(f"{method} {path} at {self._host()}", self.timeout_ms) from error
+            raise _Silent from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise _Broken(_in_words(error)) from error
@@ -134,7 +158,8 @@ class Caller:
             connection = None
         if connection is None:
             host, port = self._hosts[self._at]
-            connection = http.client.HTTPConnection(host, port, timeout=left_ms / 1000)
+            patience_ms = min(left_ms, CONNECT_MS)  # C5
+            connection = http.client.HTTPConnection(host, port, timeout=patience_ms / 1000)
             try:
                 connection.connect()
             except OSError as error:

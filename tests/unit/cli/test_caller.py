@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from raftline.client import caller as calling
 from raftline.client.caller import Caller, parse_servers
 from raftline.client.client import Client
 from raftline.model.errors import (
@@ -93,6 +94,50 @@ def test_no_answer_in_time_is_an_error_in_time() -> None:
             caller.call("POST", "/x", {})
         assert time.monotonic() - started < 5
         caller.close()
+
+
+def test_a_silent_node_is_left_for_the_next_one() -> None:
+    """A worker that names three nodes asked the one that hangs for ever."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as mute,
+        ScriptedServer(lambda *_: (200, {"ok": 1})) as server,
+    ):
+        servers = f"127.0.0.1:{mute.getsockname()[1]},{server.url}"
+        with Caller(servers, timeout_ms=200) as caller:
+            with pytest.raises(TimedOut, match=str(mute.getsockname()[1])):
+                caller.call("POST", "/x", {})
+            assert caller.call("POST", "/x", {}) == {"ok": 1}
+        with Caller(servers, timeout_ms=3_000) as caller:
+            assert caller.call("GET", "/x") == {"ok": 1}
+
+
+def test_a_read_has_the_time_of_all_nodes() -> None:
+    """One that had its share and says so is not the last word."""
+    with (
+        ScriptedServer(lambda *_: refusal(504, "timed_out")) as slow,
+        ScriptedServer(lambda *_: (200, {"ok": 1})) as quick,
+    ):
+        with Caller(f"{slow.url},{quick.url}", timeout_ms=2_000) as caller:
+            assert caller.call("GET", "/x") == {"ok": 1}
+        with Caller(slow.url) as caller, pytest.raises(TimedOut):
+            caller.call("GET", "/x")
+        assert len(slow.asked) == 2
+
+
+def test_a_node_that_cannot_be_reached_is_not_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is off answers nothing: to connect takes longer than the patience."""
+    monkeypatch.setattr(calling, "PATIENCE_MS", 50)
+    monkeypatch.setattr(calling, "CONNECT_MS", 100)
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as full,
+        socket.create_connection(full.getsockname()),
+        ScriptedServer(lambda *_: (200, {"ok": 1})) as server,
+    ):
+        lost = f"127.0.0.1:{full.getsockname()[1]}"
+        with Caller(f"{lost},{server.url}", timeout_ms=2_000) as caller:
+            assert caller.call("POST", "/x", {}) == {"ok": 1}
+        with pytest.raises(Unavailable, match=lost):
+            Caller(f"{lost},{lost}", timeout_ms=2_000).call("POST", "/x", {})
 
 
 def test_errors_come_back_as_their_class() -> None:
