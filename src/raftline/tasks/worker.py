@@ -93,8 +93,8 @@ class Worker:
         ]
         for thread in threads:
             thread.start()
-        while any(thread.is_alive() for thread in threads):
-            threads[0].join(CHECK_S) if threads[0].is_alive() else self._stop.wait(CHECK_S)
+        while alive := [thread for thread in threads if thread.is_alive()]:
+            alive[0].join(CHECK_S)
             if self._stop.is_set() and mono_ms() >= self._until_ms:
                 break
         self._give_back()

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import wraps
@@ -217,6 +218,27 @@ def test_a_worker_that_is_stopped_as_it_begins_to_receive_ends(
         thread.start()
         thread.join(2)
         assert not thread.is_alive()
+
+
+def test_a_worker_that_waits_for_its_last_task_leaves_it_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its main thread asked again and again, once the first of the others had nothing to do."""
+    looks = 0
+
+    def counted() -> float:
+        nonlocal looks
+        looks += 1
+        return mono_ms()
+
+    with App(NOBODY) as mine:
+        mine._line = Line(NOBODY, timeout="1s")
+        worker = Worker(mine, concurrency=2)
+        monkeypatch.setattr(worker, "_work", lambda _, number: time.sleep(0.5 * number))
+        monkeypatch.setattr("raftline.tasks.worker.mono_ms", counted)
+        worker.stop()
+        worker.run()
+    assert looks < 20
 
 
 def test_a_result_is_found_behind_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
