@@ -1,8 +1,8 @@
 """Arguments of a task as JSON, and back into what its function expects.
 
-A payload that is a JSON object is the keyword arguments; any other is the only argument. Values
-become what the annotations say where that is possible (dates, enums, structs), else they stay as
-JSON has them.
+A payload that is a JSON object is the keyword arguments (and by name those that the function takes
+by position only); any other is the only argument. Values become what the annotations say where that
+is possible (dates, enums, structs), else they stay as JSON has them.
 """
 
 import inspect
@@ -14,6 +14,7 @@ import msgspec
 from raftline.model.errors import InvalidArgument
 
 Function = Callable[..., Any]
+Named = dict[str, Any]
 
 
 class Signature:
@@ -72,8 +73,17 @@ class Signature:
         if not isinstance(found, dict):
             first = next(iter(self._signature.parameters), "")
             return [self._typed(first, found)], {}
-        named = cast("dict[str, Any]", found)
-        return [], {name: self._typed(name, value) for name, value in named.items()}
+        named = {name: self._typed(name, value) for name, value in cast("Named", found).items()}
+        return self._placed(named), named
+
+    def _placed(self, named: Named) -> list[Any]:
+        """Take out what can only be given by position, up to the first that is not there."""
+        placed: list[Any] = []
+        for name, parameter in self._signature.parameters.items():
+            if parameter.kind is not inspect.Parameter.POSITIONAL_ONLY or name not in named:
+                break
+            placed.append(named.pop(name))
+        return placed
 
     def _typed(self, name: str, value: Any) -> Any:
         hint = self._hints.get(name)

@@ -31,6 +31,9 @@ def one(name: str) -> None: ...
 def nothing() -> None: ...
 
 
+def placed(order: Order, times: int = 1, /, other: str = "") -> None: ...
+
+
 def test_there_and_back() -> None:
     signature = Signature("paint", paint, ())
     at = datetime(2026, 1, 2, 3, tzinfo=UTC)
@@ -48,6 +51,17 @@ def test_other_payloads() -> None:
     assert Signature("nothing", nothing, ()).decode(b"") == ([], {})
     named = Signature("anything", anything, ())
     assert named.decode(named.encode((), {"a": 1})) == ([], {"a": 1})
+
+
+def test_what_is_given_by_position_only_arrives_by_position() -> None:
+    """It was enqueued, and failed in every worker until it was dead."""
+    signature = Signature("placed", placed, ())
+    order = Order(7, date(2026, 1, 2))
+    for given, expected in (((order,), [order]), ((order, 2), [order, 2])):
+        payload = signature.encode(given, {"other": "x"})
+        assert signature.decode(payload) == (expected, {"other": "x"})
+        placed(*expected, other="x")
+    assert signature.decode(b'{"times": 2}') == ([], {"times": 2})
 
 
 @pytest.mark.parametrize("payload", [b"{", b'{"name": 7}', b"7"])
