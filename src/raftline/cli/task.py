@@ -128,7 +128,7 @@ def _payload(text: str, file: Path | None) -> Any:
         return None
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter(
             f"it is no JSON: {error} (text goes in double quotes)", param_hint="--payload"
         ) from None

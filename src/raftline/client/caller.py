@@ -197,8 +197,9 @@ def parse_servers(text: str) -> list[tuple[str, int]]:
     for one in filter(None, (part.strip() for part in text.split(","))):
         with contextlib.suppress(ValueError):
             parts = urlsplit(one if "://" in one else f"http://{one}")
-            if parts.scheme == "http" and parts.hostname and parts.path in ("", "/"):
-                found.append((parts.hostname, parts.port or 80))
+            port = 80 if parts.port is None else parts.port
+            if parts.scheme == "http" and parts.hostname and parts.path in ("", "/") and port:
+                found.append((_ascii(parts.hostname), port))
                 continue
         raise InvalidArgument(
             f"{one!r} is no server", "write http://host:port, several with commas"
@@ -206,6 +207,13 @@ def parse_servers(text: str) -> list[tuple[str, int]]:
     if not found:
         raise InvalidArgument("no server is named", "write --server http://host:port")
     return found
+
+
+def _ascii(host: str) -> str:
+    """Return a host's name as it is looked up. Raises ValueError: it cannot be."""
+    if not host.isprintable() or " " in host:
+        raise ValueError(host)
+    return host.encode("idna").decode()
 
 
 def _in_words(error: Exception) -> str:

@@ -81,6 +81,8 @@ class Wire(asyncio.Protocol):
             self.lose("it took too long to connect")
         except OSError as error:
             self.lose(error.strerror or str(error) or type(error).__name__)
+        except (ValueError, RuntimeError) as error:  # no name; or looked up as the process ends
+            self.lose(str(error))
 
     # ------------------------------------------------------------------ asyncio's side
 

@@ -167,7 +167,12 @@ def test_names_are_quoted_in_paths() -> None:
 
 def test_servers() -> None:
     assert parse_servers("http://a:1, b:2,") == [("a", 1), ("b", 2)]
-    for text in ("", "ftp://a", "http://a:x", "http://a:1/path"):
+    assert parse_servers("b\u00fccher.example:1,[::1]:2") == [
+        ("xn--bcher-kva.example", 1),
+        ("::1", 2),
+    ]
+    bad = ("my..host:1", f"{'a' * 64}:1", "ho st:1", "a:0")  # that nobody can look up, or call
+    for text in ("", "ftp://a", "http://a:x", "http://a:1/path", *bad):
         with pytest.raises(InvalidArgument):
             parse_servers(text)
 

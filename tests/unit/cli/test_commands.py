@@ -109,6 +109,8 @@ def test_a_refusal_is_text_and_an_exit_code(raftline, code, status, exit_code) -
         ("topic", "list", "--server"),
         ("topic", "delete", "orders", "--server", ""),
         ("topic", "list", "--server", "http://[::1"),
+        ("topic", "list", "--server", "http://my..host:8080"),
+        ("task", "enqueue", "--type", "x", "--payload", "[" * 100_000),
         ("topic", "list", "--timeout", "99999999999999999999s"),
         ("produce", "", "-m", "x"),
         ("consume", ""),

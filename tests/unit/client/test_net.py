@@ -117,3 +117,15 @@ def test_spare_connections_are_few():
         assert len(server.open) == IDLE_MAX
 
     run(story)
+
+
+def test_an_address_that_cannot_be_looked_up_is_lost_at_once():
+    """A node had told one: its calls waited for their deadline, and a stack trace was printed."""
+
+    async def story(server: Server, wires: Wires, host: str) -> None:
+        del server, host
+        answer = await asyncio.wait_for(ask(wires, "my..host:1", ALONE), 2)
+        assert isinstance(answer, Lost)
+        assert not answer.is_sent
+
+    run(story)
