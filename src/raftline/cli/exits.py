@@ -56,14 +56,19 @@ def while_read(run: Callable[[], int]) -> int:
         code = run()
         sys.stdout.flush()  # what is left for the end of the process ends in a stack trace
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        write_no_more()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        write_no_more()
         where = error.filename or ("the output" if error.errno in _OF_OUTPUTS else "")
         said = error.strerror or str(error)
         complain(f"{where}: {said}" if where else said, "choose another place, or make room there")
         code = REFUSED
     return code
+
+
+def write_no_more() -> None:
+    """Let what is printed from now on, and what is left to be written, go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def open_what_is_closed() -> None:

@@ -1,10 +1,11 @@
 """``raftline produce``: send messages."""
 
+import contextlib
 import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Annotated, Any, cast
 from urllib.parse import quote
@@ -67,7 +68,8 @@ def produce(
     code = exits.DONE
     for values in _values(session, text, file):
         code = _send(session, topic, values, shared, producer) or code
-        sys.stdout.flush()
+        with _read_or_not():
+            sys.stdout.flush()
     return code
 
 
@@ -102,16 +104,26 @@ def _send(
 def _report(session: Session, result: dict[str, Any]) -> int:
     """Print one result; return the exit code it asks for."""
     error = result.get("error")
-    if session.json:
-        sys.stdout.write(json.dumps(result, ensure_ascii=False) + "\n")
-    elif error is None:
-        sys.stdout.write(f"{result['id']}\n")
+    with _read_or_not():
+        if session.json:
+            sys.stdout.write(json.dumps(result, ensure_ascii=False) + "\n")
+        elif error is None:
+            sys.stdout.write(f"{result['id']}\n")
     if error is None:
         return exits.DONE
     given = cast("dict[str, Any]", error) if isinstance(error, dict) else {"code": error}
     code, message, hint = (str(given.get(name, "")) for name in ("code", "message", "hint"))
     refusal = RaftlineError.from_wire((code, message or code, hint, {}))
     return exits.code_of(refusal) if session.json else exits.fail(refusal)
+
+
+@contextlib.contextmanager
+def _read_or_not() -> Generator[None]:
+    """Print ids. Who had enough of them (``produce … | head``) wants the rest sent all the same."""
+    try:
+        yield
+    except BrokenPipeError:
+        exits.write_no_more()
 
 
 def _lots(lines: Iterator[bytes]) -> Iterator[list[bytes]]:

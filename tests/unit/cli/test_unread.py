@@ -108,6 +108,26 @@ def test_what_was_leased_and_not_printed_is_released() -> None:
     assert sorted(released["lease_tokens"]) == ["token-0", "token-1", "token-2"]
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["at the end", "at once"])
+def test_all_is_sent_though_nobody_reads_the_ids(tmp_path: Path, unbuffered: str) -> None:
+    """What came after the first lines of ``produce … | head`` was not sent, with exit code 0."""
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{number}\n" for number in range(2000)))
+    sent: list[str] = []
+
+    def script(method: str, path: str, query: dict[str, list[str]], body: Any) -> Answer:
+        rows = [row["value"] for row in body["messages"]]
+        sent.extend(rows)
+        refused = {"error": {"code": "too_large", "message": "it is", "hint": ""}}
+        return 200, {"results": [{"id": f"orders.0.{row}"} for row in rows[:-1]] + [refused]}
+
+    with ScriptedServer(script) as server:
+        words = ("produce", "orders", "--file", str(lines), "--json", "--server", server.url)
+        code, told = run_unread("raftline", *words, PYTHONUNBUFFERED=unbuffered)
+    assert (code, told) == (8, "")
+    assert len(sent) == 2000
+
+
 def test_seeds_end_when_nobody_reads_of_them() -> None:
     code, told = run_unread(
         "raftline.testing.sim", "--seeds", "2", "--seconds", "16", "--operations", "5",
