@@ -279,8 +279,16 @@ class AsyncLine:
         """Lease up to ``count`` messages at once; wait up to ``wait`` for the first of them."""
         rest = {"member": member, "ordered": ordered, "start": start, "is_single": True}
         wish = wish_of(topic, group, lease, count, wait, partition, timeout, self._timeout_ms, rest)
+        taken: list[AsyncMessage] = []
         async with AsyncReceiving(self, wish) as receiving:
-            return [message async for message in receiving]
+            try:
+                async for message in receiving:
+                    taken.append(message)  # noqa: PERF401 - who is cancelled has some already
+            except BaseException:
+                for message in taken:
+                    await message.release()  # nobody will ever see them
+                raise
+        return taken
 
     async def ack_many(self, messages: Iterable[AsyncMessage], *, wait: bool = False) -> None:
         """Ack messages; with ``wait`` return when all of it is stored."""

@@ -19,7 +19,7 @@ from raftline.client.async_received import TURN_MESSAGES
 from raftline.client.clock import mono_ms
 from raftline.client.core.batches import Batch
 from raftline.client.core.receives import Leased, Wish
-from raftline.client.core.settles import Lease
+from raftline.client.core.settles import Lease, Settles
 from raftline.client.leased import LeasedMessage
 from raftline.client.line import Line
 from raftline.client.received import Receiving
@@ -210,6 +210,35 @@ async def _cancelled_at_a_turn() -> None:
 
 def test_who_is_cancelled_while_others_have_a_turn_takes_no_message_along() -> None:
     asyncio.run(_cancelled_at_a_turn())
+
+
+async def _cancelled_while_it_takes_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    released: list[int] = []
+    monkeypatch.setattr(
+        Settles, "take", lambda _, rows: released.extend(offset for _, offset, *_ in rows)
+    )
+    async with AsyncLine(NOBODY, timeout="50ms") as line:
+        asking = asyncio.create_task(line.receive_many("t", group="g", count=500, lease="10s"))
+        await asyncio.sleep(0)
+        (receiver,) = line.engine._receivers.values()
+        receiver.ready.extend(leased(offset) for offset in range(TURN_MESSAGES + 10))
+        receiver.is_over = True
+        receiver.on_change()
+        while receiver.ready and not asking.done():
+            if len(receiver.ready) == 11:  # it lets others have a turn
+                asking.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await asyncio.sleep(0)
+        assert sorted(released) == list(range(TURN_MESSAGES + 10))
+
+
+def test_who_is_cancelled_while_many_are_taken_gives_them_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that were taken were nobody's until their leases ran out, and counted as delivered."""
+    asyncio.run(_cancelled_while_it_takes_many(monkeypatch))
 
 
 async def _closed_with_a_poll_that_does_not_end() -> None:
