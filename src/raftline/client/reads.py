@@ -8,6 +8,7 @@ from raftline.client.core.batches import known_id
 from raftline.client.core.ports import BATCH, Ask, Reply
 from raftline.client.messages import Message
 from raftline.model.batch import split_batches
+from raftline.model.errors import InvalidArgument
 from raftline.model.records import open_batch
 
 ID_HEADER = "raftline-id"
@@ -37,7 +38,13 @@ def read_ask(topic: str, partition: int, offset: int, *, wait_ms: int, bytes_max
 
 
 def page_of(reply: Reply, topic: str, partition: int, offset: int, count: int) -> Page:
-    """Return at most ``count`` messages from ``offset`` on. Raises CorruptBatch."""
+    """Return at most ``count`` messages from ``offset`` on.
+
+    Raises:
+        InvalidArgument, CorruptBatch: none are asked for; what came is no batch.
+    """
+    if count < 1:
+        raise InvalidArgument(f"count {count} is below 1", "read at least one message")
     view = memoryview(reply.body)
     messages: list[Message] = []
     next_offset = offset
