@@ -21,7 +21,7 @@ from raftline.client.core.batches import Handle, Sent
 from raftline.client.core.engine import Engine, Options
 from raftline.client.core.ports import Ask, Reply
 from raftline.client.core.sends import Row
-from raftline.client.core.settles import Settle
+from raftline.client.core.settles import Settle, noted_in
 from raftline.client.drafts import Bytes, Headers, full_row
 from raftline.client.leased import Duration, duration_ms
 from raftline.client.messages import Message as ReadMessage
@@ -291,11 +291,15 @@ class AsyncLine:
         return taken
 
     async def ack_many(self, messages: Iterable[AsyncMessage], *, wait: bool = False) -> None:
-        """Ack messages; with ``wait`` return when all of it is stored."""
+        """Ack messages; with ``wait`` return when all of it is stored. See ``Line.ack_many``."""
+        lost: list[RaftlineError] = []
+        told = noted_in(lost)
         for message in messages:
-            await message.ack()
+            await self.settle(message.acked(told), wait=False)
         if wait:
             await self.flush()
+            if lost:
+                raise lost[0]
 
     async def settle(self, settle: Settle, *, wait: bool) -> None:
         """Pass on what a worker says of a message. Raises RaftlineError where it waits."""

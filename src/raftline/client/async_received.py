@@ -40,7 +40,7 @@ class AsyncMessage(LeasedMessage):
 
     async def ack(self, *, wait: bool = False) -> None:
         """Say that the work is done."""
-        await self._line.settle(self._acked(), wait=wait)
+        await self._line.settle(self.acked(), wait=wait)
 
     async def nack(
         self, reason: str = "", delay: Duration | None = None, *, wait: bool = False

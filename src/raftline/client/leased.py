@@ -6,7 +6,7 @@ from typing import Any
 
 from raftline.client.core.batches import known_id
 from raftline.client.core.receives import Leased, Receiver
-from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, RELEASE, Settle
+from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, RELEASE, Settle, Told
 from raftline.model.errors import InvalidArgument
 from raftline.model.limits import OFFSET_MAX
 from raftline.model.message import Header
@@ -120,9 +120,10 @@ class LeasedMessage:
 
     # What is said of it, as the core takes it. A final word is said once.
 
-    def _acked(self) -> Settle:
+    def acked(self, told: Told | None = None) -> Settle:
+        """Return the ack as the core takes it; ``told`` hears what became of it."""
         self._settle_once()
-        return (self._lease, self._stored.offset, ACK, 0, "", None)
+        return (self._lease, self._stored.offset, ACK, 0, "", told)
 
     def _nacked(self, reason: str, delay: "Duration | None") -> Settle:
         delay_ms = BACKOFF if delay is None else duration_ms(delay)  # refused: not settled

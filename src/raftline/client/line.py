@@ -27,7 +27,7 @@ from raftline.client.core.engine import Options
 from raftline.client.core.ports import Ask, Reply
 from raftline.client.core.receives import Wish
 from raftline.client.core.sends import NOW, Row
-from raftline.client.core.settles import Settle
+from raftline.client.core.settles import Settle, noted_in
 from raftline.client.drafts import CHECKED, Bytes, Headers, check_topic, full_row
 from raftline.client.leased import Duration, duration_ms
 from raftline.client.messages import Message as ReadMessage
@@ -357,11 +357,19 @@ class Line:
             return list(receiving)
 
     def ack_many(self, messages: Iterable[Message], *, wait: bool = False) -> None:
-        """Ack messages; with ``wait`` return when all of it is stored."""
+        """Ack messages; with ``wait`` return when all of it is stored.
+
+        Raises:
+            RaftlineError: with ``wait``, what became of the first that is not (LeaseLost).
+        """
+        lost: list[RaftlineError] = []
+        told = noted_in(lost)
         for message in messages:
-            message.ack()
+            self.settle(message.acked(told), wait=False)
         if wait:
             self.flush()
+            if lost:
+                raise lost[0]
 
     def settle(self, settle: Settle, *, wait: bool) -> None:
         """Pass on what a worker says of a message. Raises RaftlineError where it waits."""

@@ -32,7 +32,7 @@ class Message(LeasedMessage):
 
     def ack(self, *, wait: bool = False) -> None:
         """Say that the work is done."""
-        self._line.settle(self._acked(), wait=wait)
+        self._line.settle(self.acked(), wait=wait)
 
     def nack(self, reason: str = "", delay: Duration | None = None, *, wait: bool = False) -> None:
         """Give it back: it comes again after ``delay``, or the topic's backoff."""

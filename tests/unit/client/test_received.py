@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from raftline.client.async_line import AsyncLine
-from raftline.client.async_received import TURN_MESSAGES
+from raftline.client.async_received import TURN_MESSAGES, AsyncMessage
 from raftline.client.clock import mono_ms
 from raftline.client.core.batches import Batch
 from raftline.client.core.receives import Leased, Wish
@@ -23,10 +23,11 @@ from raftline.client.core.settles import Lease, Settles
 from raftline.client.leased import LeasedMessage
 from raftline.client.line import Line
 from raftline.client.received import Receiving
-from raftline.model.errors import InvalidArgument, TimedOut, Unavailable
+from raftline.model.errors import InvalidArgument, RaftlineError, TimedOut, Unavailable
 from raftline.model.message import Message
 
 NOBODY = "http://127.0.0.1:1"
+WISH = Wish(topic="t", group="g", lease_ms=10_000)
 
 
 @pytest.fixture
@@ -89,6 +90,22 @@ def test_what_came_with_the_end_is_taken(line: Line) -> None:
 
     receiver.ready = Late()
     assert [message.offset for message in receiving] == [1]
+
+
+async def _acked_in_vain() -> None:
+    async with AsyncLine(NOBODY, timeout="50ms") as line:
+        messages = [AsyncMessage(line, line.engine.receiver(WISH), leased(n)) for n in range(3)]
+        with pytest.raises(RaftlineError):
+            await line.ack_many(messages, wait=True)
+
+
+def test_who_waits_for_many_acks_hears_that_they_were_not_taken(line: Line) -> None:
+    """It returned as if all of it were stored."""
+    receiving = supplied(line, 1, 2, 3, extend=False)
+    with pytest.raises(RaftlineError):
+        line.ack_many(islice(receiving, 3), wait=True)
+    assert line.settles_lost == 3
+    asyncio.run(_acked_in_vain())
 
 
 def test_a_word_that_is_refused_settles_nothing(line: Line) -> None:

@@ -256,6 +256,16 @@ class Settles:
             tell()
 
 
+def noted_in(errors: list[RaftlineError]) -> Told:
+    """Return who hears of settles and keeps what went wrong."""
+
+    def told(error: RaftlineError | None) -> None:
+        if error is not None:
+            errors.append(error)
+
+    return told
+
+
 def ranges_of(offsets: list[int]) -> list[int]:
     """Return flat half-open ranges of offsets, each once."""
     ranges: list[int] = []
