@@ -24,7 +24,7 @@ def kind_of(file: Path) -> str:
 def read_text(file: Path, found: list[str]) -> str:
     """Return what is in the file, or say why not."""
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except FileNotFoundError:
         found.append(f"there is no settings file {file}")
     except (OSError, UnicodeDecodeError) as error:
@@ -40,7 +40,7 @@ def read_table(file: Path, found: list[str]) -> dict[str, Any]:
         return {}
     try:
         tree = _parse(kind, text)
-    except ValueError as error:  # of all three parsers
+    except (ValueError, RecursionError) as error:  # of all three parsers
         found.append(f"{file} is not {kind}: {error}")
         return {}
     if not isinstance(tree, dict):

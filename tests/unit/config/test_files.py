@@ -131,3 +131,28 @@ def test_no_text_breaks_the_reader(text: str) -> None:
         loads(text)
     except ValueError as error:
         assert "line " in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.toml", "[node]\nname = 'b'"), ("a.yaml", "node: {name: b}"),
+     ("a.json", '{"node": {"name": "b"}}'),
+     (".env", "RAFTLINE_NODE_NAME=b")],
+)  # fmt: skip
+def test_a_mark_of_the_encoding_is_no_part_of_the_first_name(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    """Editors on Windows begin files with one: there was "no section node; did you mean node?"."""
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8-sig")
+    assert load(file).node.name == "b"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.toml", "a=" + "[" * 5000), ("a.json", "[" * 100_000)]
+)
+def test_what_is_nested_too_deep_is_refused_in_words(tmp_path: Path, name: str, text: str) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    with pytest.raises(SettingsError, match="is not"):
+        load(file)
