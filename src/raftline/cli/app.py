@@ -18,7 +18,7 @@ from raftline.cli.produce import produce
 from raftline.cli.session import Session
 from raftline.cli.trace import trace
 from raftline.cli.worker import worker
-from raftline.config.quantities import parse_duration_ms
+from raftline.config.quantities import parse_span_ms
 from raftline.model.errors import InvalidArgument, RaftlineError
 
 SERVER_VARIABLE = "RAFTLINE_SERVER"
@@ -56,7 +56,7 @@ def every_command(
     """Set what all commands share. These flags may stand anywhere in the line."""
     servers = server or os.environ.get(SERVER_VARIABLE, "")
     try:
-        timeout_ms = parse_duration_ms(timeout)
+        timeout_ms = parse_span_ms(timeout)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--timeout") from error
     if not 1 <= timeout_ms <= TIMEOUT_MS_MAX:

@@ -37,6 +37,7 @@ VALUE_FLAGS = {
     "grpc.listener_addr": "listen.grpc",
     "http.listener_addr": "listen.http",
 }
+SPANS = ("lease-timeout", "retention")  # times in flags whose names say no unit
 _PEER = ": the peer address of a node that is there"
 _WANTS: dict[str, str] = {"join": _PEER, "raft.join": _PEER}
 SWITCHES = {"bootstrap": "node.bootstrap", "insecure": "node.insecure"}
@@ -172,7 +173,18 @@ def _take(asked: Asked, name: str, value: str) -> None:
             raise Misused(f"--set {value}: write section.field=value")
         asked.flags[setting] = given
     else:
+        if name in SPANS:
+            _check_span(name, value)
         asked.flags[VALUE_FLAGS[name]] = f"node-{value}" if name == "raft.replica_id" else value
+
+
+def _check_span(name: str, value: str) -> None:
+    from raftline.config.quantities import parse_span_ms
+
+    try:
+        parse_span_ms(value)
+    except ValueError as error:
+        raise Misused(f"--{name}: {error}") from None
 
 
 def _nearest(name: str) -> str:

@@ -6,7 +6,7 @@ A moment without a zone is UTC.
 from datetime import UTC, datetime
 
 from raftline.config.moments import show_moment
-from raftline.config.quantities import parse_duration_ms
+from raftline.config.quantities import parse_span_ms
 
 
 def parse_time_ms(text: str, *, now_ms: int) -> int:
@@ -19,9 +19,9 @@ def parse_time_ms(text: str, *, now_ms: int) -> int:
     if text == "now":
         return now_ms
     if text.startswith("-") and not text[1:].isdigit():
-        return now_ms - parse_duration_ms(text[1:])
+        return now_ms - parse_span_ms(text[1:])
     if text.startswith("+"):
-        return now_ms + parse_duration_ms(text[1:])
+        return now_ms + parse_span_ms(text[1:])
     if text.isdigit() and len(text) > 8:
         return int(text)  # already Unix milliseconds
     try:

@@ -7,7 +7,14 @@ import typer
 
 from raftline.cli.session import Session, table
 from raftline.cli.times import show_time
-from raftline.config.quantities import parse_bytes, parse_duration_ms, show_bytes, show_duration
+from raftline.config.quantities import (
+    has_unit,
+    parse_bytes,
+    parse_duration_ms,
+    parse_span_ms,
+    show_bytes,
+    show_duration,
+)
 from raftline.model.settings import SETTINGS
 
 commands = typer.Typer(help="Topics: create, list, show, set, delete.", no_args_is_help=True)
@@ -146,10 +153,8 @@ def read_settings(pairs: list[str], retention: str) -> dict[str, Any]:
             raise typer.BadParameter(f"{pair!r}: write key=value")
         wanted[key] = read_value(key, text)
     if retention:
-        try:
-            wanted["retention_ms"] = parse_duration_ms(retention)
-        except ValueError:
-            wanted["retention_bytes"] = _value_or_complain("retention", retention)
+        name, value = _read_retention(retention)
+        wanted[name] = value
     return wanted
 
 
@@ -167,12 +172,19 @@ def read_value(key: str, text: str) -> str | int | bool:
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 
-def _value_or_complain(key: str, text: str) -> int:
+def _read_retention(text: str) -> tuple[str, int]:
+    """Return the setting that ``7d`` or ``10GB`` is meant for. A bare number could be either."""
     try:
-        return parse_bytes(text)
+        return "retention_ms", parse_span_ms(text)
     except ValueError:
-        message = f"{text!r} is neither an age (7d, 12h) nor a size (10GB)"
-        raise typer.BadParameter(message, param_hint=f"--{key}") from None
+        pass
+    try:
+        if has_unit(text):
+            return "retention_bytes", parse_bytes(text)
+    except ValueError:
+        pass
+    message = f"{text!r} is neither an age (7d, 12h) nor a size (10GB)"
+    raise typer.BadParameter(message, param_hint="--retention")
 
 
 def _retention(settings: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ import typer
 
 from raftline.cli.times import parse_time_ms
 from raftline.client import clock
-from raftline.config.quantities import parse_bytes, parse_duration_ms
+from raftline.config.quantities import parse_bytes, parse_span_ms
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ def moment_ms(text: str, flag: str) -> int | None:
 
 def duration_ms(text: str, flag: str) -> int | None:
     """Return milliseconds of ``30s``; None of nothing."""
-    return _read(parse_duration_ms, text, flag)
+    return _read(parse_span_ms, text, flag)
 
 
 def size_bytes(text: str, flag: str) -> int:

@@ -171,10 +171,14 @@ def plain_text(reason: object) -> str:
 
 
 def duration_ms(value: Duration) -> int:
-    """Return milliseconds of ``"30s"`` or of a number of seconds. Raises InvalidArgument."""
+    """Return milliseconds of ``"30s"`` or of a number of seconds. Raises InvalidArgument.
+
+    A text without a unit is neither: ``"30"`` would be a thousandth of ``30``.
+    """
     try:
         if isinstance(value, str):
             found = parse_duration_ms(value)
+            found = None if found and value.strip().isdecimal() else found
         elif isinstance(value, timedelta):
             found = round(value.total_seconds() * 1000)
         else:

@@ -1,7 +1,8 @@
 """Durations and sizes as people write them: ``30s``, ``1h30m``, ``10GB``, ``64MiB``.
 
-A bare number is already in the unit of its setting (milliseconds, bytes). ``kB MB GB TB`` are
-powers of ten, ``KiB MiB GiB TiB`` powers of two.
+A bare number is already in the unit of its setting (milliseconds, bytes); where no name says a
+unit, the value has to (``parse_span_ms``). ``kB MB GB TB`` are powers of ten, ``KiB MiB GiB TiB``
+powers of two.
 """
 
 import math
@@ -50,6 +51,26 @@ def parse_duration_ms(text: str) -> int:
     if not parts or _DURATION_PART.sub("", text).strip() or duration_ms == math.inf:
         raise ValueError(f"{text[:60]!r} is no duration; write for example 500ms, 30s, 1h30m, 7d")
     return round(duration_ms)
+
+
+def parse_span_ms(text: str) -> int:
+    """Return milliseconds of a duration that names its unit, as a flag like ``--retention`` needs.
+
+    Who writes 7 means days, or seconds: taken for milliseconds it would end what it should keep.
+    Zero and -1 (never) need no unit.
+
+    Raises:
+        ValueError: the text is no duration, or has no unit.
+    """
+    span_ms = parse_duration_ms(text)
+    if span_ms > 0 and not has_unit(text):
+        raise ValueError(f"{text[:60]!r} has no unit; write for example 500ms, 30s, 1h30m, 7d")
+    return span_ms
+
+
+def has_unit(text: str) -> bool:
+    """Return whether the text is more than a number."""
+    return _NUMBER.fullmatch(text.strip()) is None
 
 
 def parse_bytes(text: str) -> int:

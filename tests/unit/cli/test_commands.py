@@ -96,6 +96,12 @@ def test_a_refusal_is_text_and_an_exit_code(raftline, code, status, exit_code) -
         ("topic", "create", "x", "--partitions", "many"),
         ("topic", "create", "x", "--set", "novalue"),
         ("topic", "create", "x", "--retention", "soon"),
+        ("topic", "create", "x", "--retention", "7"),  # days? it was 7 ms
+        ("topic", "set", "x", "--retention", "1_000"),
+        ("produce", "x", "-m", "a", "--delay", "5"),
+        ("produce", "x", "-m", "a", "--deliver-at", "+5"),
+        ("worker", "--lease", "30"),
+        ("topic", "list", "--timeout", "15"),
         ("topic", "set", "x"),
         ("consume", "x", "--from-beginning", "--from-offset", "3"),
         ("consume", "x", "--from-time", "yesterday-ish"),

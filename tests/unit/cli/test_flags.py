@@ -56,8 +56,10 @@ def test_serve_flags() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["extra"], ["--nodid", "a"], ["--id"], ["--insecure=perhaps"], ["--set", "x"]]
-)
+    "words",
+    [["extra"], ["--nodid", "a"], ["--id"], ["--insecure=perhaps"], ["--set", "x"],
+     ["--retention", "7"], ["--lease-timeout=30"]],
+)  # fmt: skip
 def test_serve_misused(words) -> None:
     with pytest.raises(Misused):
         parse(words)

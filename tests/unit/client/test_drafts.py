@@ -151,7 +151,7 @@ def test_a_header_that_no_batch_can_hold_is_refused_at_once(name) -> None:
         row(headers=[(name, b"1")])
 
 
-@pytest.mark.parametrize("delay", [float("nan"), float("inf"), b"5s", [5]], ids=repr)
+@pytest.mark.parametrize("delay", [float("nan"), float("inf"), b"5s", [5], "300"], ids=repr)
 def test_what_is_no_duration_is_refused_as_such(delay) -> None:
     with pytest.raises(InvalidArgument, match="is not a duration"):
         row(delay=delay)

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftline.config.quantities import parse_bytes, parse_duration_ms, show_bytes, show_duration
+from raftline.config.quantities import (
+    parse_bytes,
+    parse_duration_ms,
+    parse_span_ms,
+    show_bytes,
+    show_duration,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +51,19 @@ def test_nonsense_is_refused(text: str) -> None:
         parse_duration_ms(text)
     with pytest.raises(ValueError, match="write for example"):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted_ms"), [("30s", 30_000), ("1h30m", 5_400_000), ("0", 0), ("-1", -1)]
+)
+def test_durations_where_no_name_says_the_unit(text: str, wanted_ms: int) -> None:
+    assert parse_span_ms(text) == wanted_ms
+
+
+@pytest.mark.parametrize("text", ["7", " 30 ", "1_000"])
+def test_a_number_without_a_unit_is_refused_where_no_name_says_it(text: str) -> None:
+    with pytest.raises(ValueError, match="has no unit; write for example"):
+        parse_span_ms(text)
 
 
 @given(st.integers(min_value=1, max_value=10**12))
