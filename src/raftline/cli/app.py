@@ -30,6 +30,7 @@ app = typer.Typer(
     name="raftline",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},  # of every command
     help="A durable, replicated log that is also a work queue.",
 )
 for command in (up, down, produce, consume, trace, worker, bench, chaos):
@@ -77,6 +78,8 @@ def _run(words: list[str]) -> int:
     if words in (["--version"], ["version"]):
         sys.stdout.write(f"raftline {__version__}\n")
         return exits.DONE
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     if COMPLETE_VARIABLE in os.environ:
         _add_flags_of_serve()
     try:

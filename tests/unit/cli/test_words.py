@@ -34,6 +34,15 @@ def test_every_command_has_help(raftline, name: str) -> None:
     assert "Usage: raftline" in ran.out
 
 
+@pytest.mark.parametrize("name", ["", "consume", "topic", "topic create", "serve"])
+def test_help_is_had_as_people_ask_for_it(raftline, name: str) -> None:
+    wanted = raftline(*name.split(), "--help")
+    assert wanted.code == 0
+    for line in (f"{name} -h", f"help {name}"):
+        ran = raftline(*line.split())
+        assert (ran.code, ran.out) == (0, wanted.out), line
+
+
 @pytest.mark.parametrize(
     "line",
     [
