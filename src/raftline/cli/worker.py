@@ -45,6 +45,8 @@ def worker(
 ) -> int:
     """Run tasks until told to stop (SIGTERM, Ctrl-C: running tasks may finish).
 
+    Without MODULE:APP and without --exec nothing is run: each task is printed and acked.
+
     A command gets the payload on standard input and RAFTLINE_ID, RAFTLINE_TYPE and RAFTLINE_ATTEMPT
     in its environment.
 
@@ -85,7 +87,8 @@ def worker(
 
     before = [signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)]
     try:
-        session.note(f"{name}: {topic or 'tasks'}, {concurrency} at a time")
+        acts = "" if command else ", printed and acked (no MODULE:APP, no --exec)"
+        session.note(f"{name}: {topic or 'tasks'}, {concurrency} at a time{acts}")
         return crew.run()
     finally:
         for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):

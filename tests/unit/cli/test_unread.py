@@ -62,7 +62,10 @@ def test_a_worker_stops_when_nobody_reads_what_it_tells() -> None:
 
     with ScriptedServer(script) as server:
         code, told = run_unread("raftline", "worker", "--worker-id", "w", "--server", server.url)
-    assert (code, told) == (0, "w: tasks, 1 at a time\n")
+    assert (code, told) == (
+        0,
+        "w: tasks, 1 at a time, printed and acked (no MODULE:APP, no --exec)\n",
+    )
     assert leased == 1  # and that one was acked
     assert ("POST", "/tasks/tasks.0.1/ack") in [asked[:2] for asked in server.asked]
 
