@@ -190,7 +190,10 @@ class Worker:
     def _failed(self, message: Message, error: BaseException, *, is_last: bool) -> None:
         self.failed += 1
         reason = failure_text(error)
-        log.warning("%s failed: %s\n%s", message.id, reason, _traceback(error))
+        if isinstance(error, (Retry, GiveUp)):  # the task's own word, said on purpose
+            log.warning("%s: %s", message.id, reason)
+        else:
+            log.warning("%s failed: %s\n%s", message.id, reason, _traceback(error))
         if is_last or isinstance(error, GiveUp):
             self._settle(message, lambda: message.reject(reason))
         else:

@@ -20,7 +20,7 @@ from raftline.client.received import Message, Receiving
 from raftline.model.errors import InvalidArgument
 from raftline.model.message import Message as Stored
 from raftline.model.tasks import TASK_RETRIES_HEADER, TASK_TYPE_HEADER
-from raftline.tasks import App, Retry
+from raftline.tasks import App, GiveUp, Retry
 from raftline.tasks.states import state_of
 from raftline.tasks.worker import Worker, _call
 from raftline.tasks.worker import log as worker_log
@@ -68,6 +68,11 @@ def raises_without_words() -> None:
 @app.task
 def asks_without_a_delay() -> None:
     raise Bare
+
+
+@app.task
+def gives_up() -> None:
+    raise GiveUp("the address is wrong")
 
 
 @app.task
@@ -128,6 +133,24 @@ def test_no_task_ends_its_worker(
         worker._run_one(line, message)
         assert message.is_settled
         assert (worker.done, worker.failed) == (0, failed)
+
+
+@pytest.mark.parametrize(
+    ("name", "has_trace"), [("asks_without_a_delay", False), ("gives_up", False), ("raises", True)]
+)
+def test_a_stack_trace_is_of_what_was_not_meant(
+    name: str, has_trace: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A task that asked to be run again was told like one that broke: eleven lines each time."""
+    headers = ((TASK_TYPE_HEADER, name.encode()), (TASK_RETRIES_HEADER, b"3"))
+    stored = Stored(offset=0, timestamp_ms=5, key=None, value=b"{}", headers=headers)
+    lease = Lease("tasks", 0, "workers", 1, 1, 1, 0, 10_000, mono_ms() + 10_000)
+    with Line(NOBODY, timeout="50ms") as line:
+        receiving = line.receive("tasks", group="workers", lease="10s")
+        Worker(app)._run_one(line, Message(line, receiving._receiver, (lease, stored)))
+    (record,) = caplog.records
+    assert "tasks.0.0" in record.getMessage()
+    assert ("Traceback" in record.getMessage()) == has_trace
 
 
 def logged(function: Callable[..., Any]) -> Callable[..., Any]:
