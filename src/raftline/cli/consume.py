@@ -52,7 +52,7 @@ def consume(
         bool, typer.Option("--include-deleted", help="what was removed, too, from the archive")
     ] = False,
     archive: Annotated[str, typer.Option(help="the archive (archive_dir of the topic)")] = "",
-    count: Annotated[int, typer.Option("--count", "-n", min=0, help="at most so many")] = 0,
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="at most so many; 0: all")] = 0,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="wait for more")] = False,
     lease: Annotated[str, typer.Option(help="time to print and ack (the topic's)")] = "",
     member: Annotated[str, typer.Option(help="this worker's name in timelines")] = "",

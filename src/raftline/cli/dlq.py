@@ -77,7 +77,8 @@ def list_letters(
             short(row.get("key"), 20),
             short(row.get("error"), 40),
         )
-    session.table({"letters": found}, rows, f"{topic} has no such dead letters")
+    such = "such " if any(value not in (None, "") for value in query.values()) else ""
+    session.table({"letters": found}, rows, f"{topic} has no {such}dead letters")
 
 
 @commands.command()

@@ -86,7 +86,8 @@ def show(context: typer.Context, name: Name) -> None:
             row["state"],
         )
     if not session.json:
-        given = ", ".join(f"{key}={value}" for key, value in sorted(topic["settings"].items()))
+        settings = sorted(topic["settings"].items())
+        given = ", ".join(f"{key}={_shown(value)}" for key, value in settings)
         session.answer(None, f"{name}: {given}")
     session.table(topic, rows)
 
@@ -137,7 +138,7 @@ def list_settings(context: typer.Context) -> None:
             default = show_duration(int(default))
         elif "bytes" in name:
             default = show_bytes(int(default))
-        rows.add_row(name, str(default), setting.help)
+        rows.add_row(name, _shown(default), setting.help)
     session.table(known, rows)
 
 
@@ -194,6 +195,11 @@ def _retention(settings: dict[str, Any]) -> str:
     if "retention_bytes" in settings:
         parts.append(show_bytes(int(settings["retention_bytes"])))
     return " or ".join(parts)
+
+
+def _shown(value: Any) -> str:
+    """Return a value as it is set: ``true``, not ``True``."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _known(number: int) -> str:

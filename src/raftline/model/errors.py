@@ -197,7 +197,7 @@ class UnknownMessage(NotFound):
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(
             f"there is no message {message}" + (f": {reason}" if reason else ""),
-            "use an id that a send returned; what waits: GET /v1/topics/<topic>/delayed",
+            "use an id that a send returned; what waits: raftline scheduled list TOPIC",
         )
 
 

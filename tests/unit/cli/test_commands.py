@@ -159,6 +159,22 @@ def test_topic_create_sends_what_was_asked(raftline) -> None:
     ]  # fmt: skip
 
 
+def test_settings_are_shown_as_they_are_set(raftline) -> None:
+    """``headers=True`` was shown, and refused when it was typed."""
+    topic = {"settings": {"headers": True, "lanes": 5}, "partitions": []}
+    with ScriptedServer(lambda *_: (200, topic)) as server:
+        ran = raftline("topic", "show", "t", "--server", server.url)
+    assert ran.out.startswith("t: headers=true, lanes=5")
+    assert not {"True", "False"} & set(raftline("topic", "settings").out.split())
+
+
+def test_no_dead_letters_at_all_and_none_like_these(raftline) -> None:
+    with ScriptedServer(lambda *_: (200, {"letters": [], "next": None})) as server:
+        line = ("dlq", "list", "t", "--server", server.url)
+        assert raftline(*line).out == "t has no dead letters\n"
+        assert raftline(*line, "--reason", "EXPIRED").out == "t has no such dead letters\n"
+
+
 def test_retention_may_be_a_size(raftline) -> None:
     with ScriptedServer(lambda *_: (200, {})) as server:
         assert (
