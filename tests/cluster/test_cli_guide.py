@@ -66,6 +66,8 @@ def type_in(rig: Rig, commands: list[tuple[str, int]], folder: Path) -> None:
         ("docs/guides/dead-letters.md", 9),
         ("docs/coming-from/sqs.md", 7),
         ("docs/coming-from/kafka.md", 4),
+        ("docs/coming-from/rabbitmq.md", 6),
+        ("docs/coming-from/nats.md", 6),
     ],
 )
 def test_a_page_can_be_typed_from_top_to_bottom(

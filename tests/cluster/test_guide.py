@@ -29,6 +29,8 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
             ("orders.", "one book", "dear reader", "dear user@example.com", "done 1"),
         ),
         ("docs/coming-from/sqs.md", 1, ("sending a parcel",)),
+        ("docs/coming-from/rabbitmq.md", 1, ("sending to everybody",)),
+        ("docs/coming-from/nats.md", 1, ("packing one box",)),
         ("docs/coming-from/celery.md", 1, ("done after 2 tries",)),
         ("docs/coming-from/kafka.md", 2, ("kafka read b'a click'", "worked on a click")),
         ("docs/protocols/http.md", 1, ("received one book attempt 1", "{'settled': 1")),
