@@ -6,7 +6,8 @@ Rules
         ``max_retries`` repeats or on ``GiveUp``. What ran out of leases too often is rejected, too.
     W3  ``stop`` (SIGTERM, SIGINT): nothing more is leased, what runs may finish for ``grace``;
         what does not is nacked, so that others run it at once. A second one takes the grace away.
-    W4  A task this app does not know is nacked with a delay: another program may know it.
+    W4  A task this app does not know is nacked with a delay: another program may know it. That
+        counts as an attempt, so it is told, once for each name.
     W5  Nothing a task raises ends the thread that runs it, ``sys.exit()``, a cancelled coroutine
         and what its arguments raise as they are made included: the worker would run fewer and
         fewer tasks, and end as if it were told to.
@@ -40,6 +41,7 @@ from raftline.tasks.app import App, Task
 from raftline.tasks.outcomes import GiveUp, Retry
 
 UNKNOWN_DELAY_MS = 5_000
+UNKNOWN_MAX = 100  # names of tasks, which anybody may have written
 REASON_CHARS = 500
 RETRIES_DIGITS_MAX = 9  # in a header that anybody may have written
 CHECK_S = 0.1
@@ -77,6 +79,7 @@ class Worker:
         self._until_ms = 0.0
         self._running: dict[int, Message] = {}  # by thread
         self._receivings: list[Receiving] = []
+        self._unknown: set[str] = set()  # names that were told
         self.done = self.failed = 0
         self.error: RaftlineError | None = None
 
@@ -162,6 +165,7 @@ class Worker:
         task = self._app.tasks.get(name)
         if task is None:  # W4
             reason = f"worker {self.name} knows no task {name!r}"
+            self._tell_unknown(name, reason)
             self._settle(message, lambda: message.nack(reason, UNKNOWN_DELAY_MS / 1000))
             return
         text = headers.get(TASK_RETRIES_HEADER, b"")
@@ -199,6 +203,14 @@ class Worker:
         else:
             delay = error.delay if isinstance(error, Retry) else None
             self._settle(message, lambda: message.nack(reason, delay))
+
+    def _tell_unknown(self, name: str, reason: str) -> None:
+        """Say once for each name that such tasks are left to others."""
+        with self._lock:
+            if name in self._unknown or len(self._unknown) == UNKNOWN_MAX:
+                return
+            self._unknown.add(name)
+        log.warning("%s, and leaves it to others; each time is one of its attempts", reason)
 
     def _settle(self, message: Message, settle: Callable[[], None]) -> None:
         """Settle a task unless it was given back meanwhile. W3."""

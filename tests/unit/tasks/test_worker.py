@@ -153,6 +153,22 @@ def test_a_stack_trace_is_of_what_was_not_meant(
     assert ("Traceback" in record.getMessage()) == has_trace
 
 
+def test_a_task_that_nobody_here_knows_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It used up its attempts at workers of another app, and none of them said a word."""
+    headers = ((TASK_TYPE_HEADER, b"of another app"),)
+    worker = Worker(app)
+    with Line(NOBODY, timeout="50ms") as line:
+        receiving = line.receive("tasks", group="workers", lease="10s")
+        for offset in range(2):
+            stored = Stored(offset=offset, timestamp_ms=5, key=None, value=b"{}", headers=headers)
+            lease = Lease("tasks", 0, "workers", 1, 1, 1, offset, 10_000, mono_ms() + 10_000)
+            message = Message(line, receiving._receiver, (lease, stored))
+            worker._run_one(line, message)
+            assert message.is_settled
+    (record,) = caplog.records
+    assert "knows no task 'of another app'" in record.getMessage()
+
+
 def logged(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function as many decorators do, whether it is a coroutine function or not."""
 
