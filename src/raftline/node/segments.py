@@ -131,6 +131,7 @@ class Segments:
             elif isinstance(error, StaleJob):
                 self._grown(host, log)
             else:
+                self._unflushed.pop(log, None)  # it is not waited for any more. S4
                 self._stop_replica(replica, f"segment write failed: {error}")
 
         self._lane.submit(lambda: log.write_flush(flush), written)

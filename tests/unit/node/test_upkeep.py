@@ -129,6 +129,28 @@ def test_a_disk_is_not_full_any_more_when_what_filled_it_was_deleted() -> None:
         sim.append("small", [b"after"])
 
 
+def test_a_disk_is_not_full_any_more_though_another_log_could_not_be_written_at_all() -> None:
+    """S4: what a replica out of service has not written out is not waited for."""
+    with cluster(nodes=1, seed=66) as sim:
+        only, disk = node(sim, "node-1"), sim.host("node-1").disk
+        for topic in ("bad", "large"):
+            sim.create_topic(topic, partitions=1)
+            sim.append(topic, [b"before"])
+        sim.advance("2s")
+        capacity_bytes = disk.capacity_bytes
+        disk.capacity_bytes = disk.used_bytes + 2_000
+        disk.fail_writes(replica(sim, "node-1", "bad").host.directory)
+        for topic, size in (("bad", 1_000), ("large", 5_000)):
+            sim.append(topic, [bytes(size)])
+        sim.run_until(lambda: only.segments.disk_full and bool(only.shards.quarantined), "5s")
+        answer_of(sim, lambda done: only.command("topic.delete", {"name": "large"}, 5_000, done))
+        sim.advance("1s")
+        disk.capacity_bytes = capacity_bytes
+        sim.advance("2s")
+        sim.create_topic("small", partitions=1)
+        sim.append("small", [b"after"])
+
+
 def test_a_node_that_cannot_measure_its_space_is_not_taken_for_full() -> None:
     with cluster(nodes=3, seed=94) as sim:
         leader, others = orders(sim)
