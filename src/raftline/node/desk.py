@@ -20,6 +20,8 @@ Invariants
     D6  In one turn of the loop the keys of ``FEED_MESSAGES`` are fed and ``OPEN_MESSAGES`` are
         opened, however many ask; more are opened in the segment lane. Who finds nothing meanwhile
         is not told so: he is served once there is something.
+    D7  A group begins only once all that was committed before this leader's term is applied: else
+        it may be here already, and would adopt ``ordered`` of whoever comes first now.
 """
 
 from collections.abc import Sequence
@@ -100,6 +102,7 @@ class Desk:
         self._sequence = 0
         self._confirmed_mono = -NEVER
         self._confirming = False
+        self._beginning: dict[str, tuple[int, bool]] = {}  # groups to begin: where, and if ordered
         self._timer: Timer | None = None
         self._timer_due = 0
         self._closed = False
@@ -254,9 +257,12 @@ class Desk:
         """Begin a group that is not here, at what is next by now; say whether it is not yet."""
         if name in self._host.machine.delivery.groups:
             return False
+        at = self._host.machine.next_offset if start == START_NEXT else start
+        if not self._is_confirmed():  # D7
+            self._beginning.setdefault(name, (at, ordered))
+            return True
         counter = self._counter(name)
         if not counter.opening:
-            at = self._host.machine.next_offset if start == START_NEXT else start
             self._propose_group(counter, at, ordered=ordered)
         return True
 
@@ -287,11 +293,11 @@ class Desk:
                 counter.parked.popleft()
                 receiver.done(self.empty())
                 continue
+            if not self._is_confirmed():  # D2, D7
+                return
             group = self._host.machine.delivery.groups.get(counter.name)
             if group is None or counter.differs(group.policy):
                 self._open(counter, receiver, group)
-                return
-            if not self._is_confirmed():
                 return
             counter.parked.popleft()
             if not self._serve(counter, group, receiver):
@@ -318,6 +324,9 @@ class Desk:
         self._confirming = False
         if error is None and not self._closed:
             self._confirmed_mono = self._clock.mono_ms()
+            beginning, self._beginning = self._beginning, {}
+            for name, (at, ordered) in beginning.items():
+                self.begins(name, at, ordered=ordered)
             self.after_apply()
 
     def _open(self, counter: Counter, receiver: Receiver, group: WorkGroup | None) -> None:

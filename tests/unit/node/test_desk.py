@@ -10,6 +10,7 @@ from raftline.machines.delivery.commands import (
     EXTEND,
     NACK,
     REJECT,
+    START_FIRST,
     START_NEXT,
 )
 from raftline.machines.delivery.rows import LEASED, READY, TIME
@@ -95,6 +96,55 @@ def test_a_single_node_hands_out_nothing_before_it_knows_what_was_acked() -> Non
         sim.run_until(lambda: _led_there(sim, name))
         assert replica(sim, name, TOPIC).applied_term < replica(sim, name, TOPIC).raft.term
         assert offsets(receive(sim, count=5, wait_ms=0)) == [3, 4]
+
+
+@pytest.mark.parametrize("partition", [0, -1])
+@pytest.mark.parametrize("start", [START_FIRST, START_NEXT])
+@pytest.mark.parametrize("was_ordered", [True, False])
+def test_a_group_stays_as_it_began_whoever_asks_before_all_is_applied(
+    was_ordered: bool, start: int, partition: int
+) -> None:
+    """Its beginning is among what is applied a moment after a restart: ordered counts once."""
+    with cluster(nodes=1, seed=5) as sim:
+        sim.create_topic(TOPIC, partitions=1)
+        fill(sim, 5)
+        (name,) = sim.nodes
+        receive(sim, count=1, ordered=was_ordered)
+        sim.kill(name)
+        sim.start(name)
+        sim.run_until(lambda: _led_there(sim, name))
+        assert GROUP not in host(sim, name, TOPIC).machine.delivery.groups
+        ask(sim, lambda _: None, partition=partition, ordered=not was_ordered, start=start)
+        sim.advance("2s")
+        group = host(sim, name, TOPIC).machine.delivery.groups[GROUP]
+        assert group.policy.ordered is was_ordered
+
+
+def test_a_group_stays_as_it_began_when_its_leader_dies_at_once(sim: SimCluster) -> None:
+    fill(sim, 5)
+    old, followers = lead(sim, TOPIC)
+    receive(sim, via=old, count=1, ordered=True)
+    sim.kill(old)  # before the others heard that the group's beginning is committed
+    sim.run_until(lambda: any(_led_there(sim, name) for name in followers))
+    leader = next(name for name in followers if _led_there(sim, name))
+    assert GROUP not in host(sim, leader, TOPIC).machine.delivery.groups
+    ask(sim, lambda _: None, via=leader)
+    sim.advance("3s")
+    assert host(sim, lead(sim, TOPIC)[0], TOPIC).machine.delivery.groups[GROUP].policy.ordered
+
+
+def test_a_group_that_is_to_begin_with_what_comes_next_does_so_where_nobody_confirmed_lately(
+    sim: SimCluster,
+) -> None:
+    leader, _ = lead(sim, TOPIC)
+    fill(sim, 3)
+    sim.advance("3s")  # quiet: a majority is asked first
+    assert offsets(receive(sim, via=leader, partition=-1, start=START_NEXT, ordered=True)) == []
+    sim.run_until(lambda: GROUP in host(sim, leader, TOPIC).machine.delivery.groups)
+    group = host(sim, leader, TOPIC).machine.delivery.groups[GROUP]
+    assert (group.floor, group.policy.ordered) == (3, True)
+    fill(sim, 1, start=3)
+    assert offsets(receive(sim, via=leader, partition=-1, wait_ms=1_000)) == [3]
 
 
 def _led_there(sim: SimCluster, name: str) -> bool:
