@@ -10,6 +10,7 @@ from raftline.gateways.places import Place, Places
 from raftline.gateways.ports import Calls
 from raftline.model.errors import InvalidArgument, RaftlineError, UnknownGroup
 from raftline.model.groups import Answer, Done, GroupView, Offset, ResetGroup, ShowGroup
+from raftline.model.names import check_group_name
 
 if TYPE_CHECKING:
     from raftline.model.calls import Looked
@@ -51,6 +52,7 @@ class GroupResets:
 
     def run(self, wish: ResetWish, timeout_ms: int, done: Tell) -> None:
         """Set where a group goes on. A group that is not there yet becomes a stream group."""
+        check_group_name(wish.group)
         places = self._chosen(wish.topic, wish.partitions)
         if wish.kind:
             self._run(wish, places, timeout_ms, done)

@@ -485,6 +485,28 @@ def test_receives_that_make_no_sense() -> None:
     serve_sim(scenario)
 
 
+def test_no_group_begins_under_a_name_that_it_could_not_be_deleted_by() -> None:
+    """All that names a group refused such a name, but what begins a work group."""
+
+    async def scenario(web: SimWeb) -> None:
+        await web.create()
+        await web.publish("x")
+        one = f"/v1/topics/{TOPIC}/partitions/0/groups/%00/lease"
+        reset = {"topic": TOPIC, "to": "earliest", "kind": "work", "create": True}
+        for method, path, body in (
+            ("POST", f"/v1/topics/{TOPIC}/groups/a%0Ab/receive", {}),
+            ("GET", f"/topic/{TOPIC}/consume?consumerID=%00", b""),
+            ("POST", one, {"query": "q1", "n": 1}),
+            ("POST", "/v1/groups/%00/reset", reset),
+            ("DELETE", "/v1/groups/%00", b""),
+        ):
+            answer = await web.ask(method, path, body)
+            assert (answer.status, answer.code) == (400, "invalid_argument"), (path, answer.body)
+        assert (await web.ok("GET", "/v1/groups"))["groups"] == []
+
+    serve_sim(scenario)
+
+
 def test_settles_that_make_no_sense() -> None:
     async def scenario(web: SimWeb) -> None:
         await web.create()

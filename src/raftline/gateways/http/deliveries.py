@@ -42,6 +42,7 @@ from raftline.model.limits import (
     RECEIVE_COUNT_MAX,
     WAIT_MS_MAX,
 )
+from raftline.model.names import check_group_name
 from raftline.model.settings import parse_duration_ms
 
 COUNT_DEFAULT = 10
@@ -165,6 +166,7 @@ class DeliveryRoutes:
         bytes_max = max(1, min(body.bytes_max, self._reply_bytes_max))
         raw = request.wants(replies.BATCH)
         topic, group = request.topic, request.params["group"]
+        check_group_name(group)
         exchange.weigh(bytes_max)
 
         def answer(received: Received) -> None:

@@ -23,6 +23,7 @@ from raftline.gateways.http.topics import decode
 from raftline.gateways.ports import Calls
 from raftline.model.errors import InvalidArgument, TooLarge
 from raftline.model.limits import NACK_REASON_CHARS_MAX, QUERY_COUNT_MAX, WAIT_MS_MAX
+from raftline.model.names import check_group_name
 from raftline.model.settings import parse_duration_ms
 
 EXAMPLE = '{"query": "q1", "n": 7}'
@@ -81,6 +82,7 @@ class QueryLeaseRoutes:
 
     def lease(self, exchange: Exchange, request: Request) -> None:
         """Lease messages to a query under a number, or those it has again."""
+        check_group_name(request.params["group"])
         body = decode(request.body, LeaseBody, '{"query": "q1", "n": 7, "count": 10000}')
         if body.count < 1:
             raise InvalidArgument(f"a lease of {body.count} messages", f"1 to {QUERY_COUNT_MAX}")

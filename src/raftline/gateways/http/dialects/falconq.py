@@ -34,6 +34,7 @@ from raftline.model.errors import (
     UnknownPartition,
 )
 from raftline.model.limits import LEASE_MS_MAX, LEASE_MS_MIN, OFFSET_MAX, READ_BYTES_DEFAULT
+from raftline.model.names import check_group_name
 from raftline.model.priorities import PRIORITY_NAMES
 from raftline.model.records import open_batches
 from raftline.model.settings import parse_duration_ms
@@ -157,6 +158,7 @@ class FalconqRoutes:
         consumer = request.query.get("consumerID", "")
         if not consumer:
             raise InvalidArgument("a consume names a consumer", "add consumerID=worker1")
+        check_group_name(consumer)
         how = request.query.get("ack", "auto")
         if how not in ("auto", "manual"):
             raise InvalidArgument(f"ack={how[:40]!r} is neither", "write auto or manual")
