@@ -66,9 +66,10 @@ def peek(
     for number in numbers:
         path = f"{_topic(topic)}/partitions/{number}"
         start = offset
-        if start is None:
+        if start is None or partition is None:  # of several logs some begin later, or end before
             bounds = session.call("GET", f"{path}/offsets")
-            start = max(bounds["log_start"], bounds["commit_end"] - count)
+            first, end = bounds["log_start"], bounds["commit_end"]
+            start = max(first, end - count) if start is None else min(max(start, first), end)
         page = session.call("GET", f"{path}/messages", query={"offset": start, "limit": count})
         found += [{"topic": topic, "partition": number, **row} for row in page["messages"]]
     rows = table("id", "time", "key", ">priority", "value")

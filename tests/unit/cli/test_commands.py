@@ -71,6 +71,32 @@ def log(method: str, path: str, query: dict[str, list[str]], body: Any) -> Answe
     return refusal(404, "unknown_route", path)
 
 
+def test_a_peek_of_all_partitions_shows_those_that_have_the_offset(raftline) -> None:
+    """One that ended before it, or began behind it, refused all of them."""
+    bounds = [(0, 1), (4, 9)]  # of the log, by partition
+
+    def script(method: str, path: str, query: dict[str, list[str]], body: Any) -> Answer:
+        if path == "/v1/topics/orders":
+            return 200, TOPIC
+        first, end = bounds[int(path.split("/")[5])]
+        if path.endswith("/offsets"):
+            return 200, {"log_start": first, "commit_end": end}
+        offset = int(query["offset"][0])
+        if not first <= offset <= end:
+            return refusal(416, "offset_out_of_range", f"{offset} is outside the log")
+        row = {"id": "m", "offset": offset, "timestamp": 5, "key": None, "value": "v"}
+        return 200, {"messages": [row] if offset < end else []}
+
+    with ScriptedServer(script) as server:
+        ran = raftline(
+            "message", "peek", "orders", "--offset", "2", "--server", server.url, "--json"
+        )
+        assert ran.code == 0, ran.err
+        found = [(row["partition"], row["offset"]) for row in json.loads(ran.out)["messages"]]
+        assert found == [(1, 4)]
+        assert raftline(*words, "-p", "0").code == 4
+
+
 @pytest.mark.parametrize(
     ("code", "status", "exit_code"),
     [
