@@ -18,6 +18,8 @@ Invariants
     T4  A link holds at most its bound plus one frame of unsent bytes; then ``send`` refuses.
     T5  A link ends whose bytes nobody acknowledges for ``UNHEARD_MS_MAX``. Left alone, TCP waits
         twice as long before each try: after a cut of half a minute it took as long again.
+    T6  A link ends whose other end is gone without a word, also one that we only listen on: each
+        cut left some of those behind, until there were too many links.
 
 Costs
     One ``writelines`` per frame; uvloop joins those of one pass into one system call per link.
@@ -42,6 +44,7 @@ from raftline.wire.peer.hello import WIRE_FORMAT, Hello
 DIAL_MS_MAX = 1_000
 HELLO_MS_MAX = 5_000
 UNHEARD_MS_MAX = 5_000  # by the other end's machine, where this one's can tell (Linux)
+IDLE_S_MAX = 15  # then the other end's machine is asked whether it is there; again every second
 LINGER_MS_MAX = 1_000  # for what is queued when a link is closed
 UNSENT_BYTES_MAX = {"control": LINK_QUEUE_BYTES_MAX - FRAME_BYTES_MAX, "bulk": 16 << 20}  # T4
 LINKS_MAX = 4_096
@@ -424,6 +427,10 @@ def _set_options(transport: asyncio.BaseTransport) -> None:
     sock = transport.get_extra_info("socket")
     if sock is not None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # T6
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_S_MAX)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # T5
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS_MAX)
 

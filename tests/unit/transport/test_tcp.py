@@ -431,5 +431,31 @@ def test_a_link_that_nobody_acknowledges_ends_in_seconds(run: Run) -> None:
     run(scenario)
 
 
+TCP_REPAIR = 19  # of Linux: a socket in repair is closed without a word to the other end
+
+
+def test_a_link_whose_caller_is_gone_without_a_word_ends(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T6: nothing is ever sent on a link that others dialed, but answers."""
+    monkeypatch.setattr(tcp, "IDLE_S_MAX", 1)
+
+    async def scenario(world: World) -> None:
+        host, port = world.address.split(":")
+        caller = socket.create_connection((host, int(port)))
+        caller.sendall(sealed(msgspec.msgpack.encode(hello("raw"))))
+        await world.right.until(lambda: bool(world.right.links))
+        caller.recv(1 << 16)
+        try:
+            caller.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+        except OSError:
+            caller.close()
+            pytest.skip("this user may not let a connection vanish")
+        caller.close()
+        await world.right.until(lambda: ("down", "raw") in world.right.heard)
+
+    run(scenario)
+
+
 def test_nobody_is_nobody() -> None:
     assert NOBODY.format != WIRE_FORMAT
