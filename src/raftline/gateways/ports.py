@@ -101,12 +101,12 @@ class Calls(Protocol):
     ) -> None:
         """Run an administrative command anywhere in the cluster.
 
-        Names: topic.create {name, partitions, replication_factor, settings} · topic.delete {name}
-        · topic.set {name, settings, unset} · topic.grow {name, partitions in all} · topic.trim
-        {name, partition, offset} · cluster.add {name, address} · cluster.remove {node, force} ·
-        cluster.replace {node, by} · cluster.move {topic, partition, from_node (none: one replica
-        more), to_node} · cluster.transfer {topic, partition, to_node} · cluster.recover
-        {accept_loss} · producer.new {}.
+        Names: topic.create {name, partitions, replication_factor, settings} · topic.delete {name,
+        uuid (none: whichever has the name)} · topic.set {name, settings, unset} · topic.grow {name,
+        partitions in all} · topic.trim {name, partition, offset} · cluster.add {name, address} ·
+        cluster.remove {node, force} · cluster.replace {node, by} · cluster.move {topic, partition,
+        from_node (none: one replica more), to_node} · cluster.transfer {topic, partition, to_node}
+        · cluster.recover {accept_loss} · producer.new {}.
         """
         ...
 

@@ -41,6 +41,7 @@ from raftline.model.errors import (
     OverLimit,
     RaftlineError,
     TimedOut,
+    UnknownTopic,
 )
 from raftline.model.ids import (
     CATALOG_SHARD,
@@ -286,9 +287,7 @@ class Admin:
             case "topic.create":
                 return self._create_topic(host, arguments, at_ms)
             case "topic.delete":
-                return DeleteTopic(
-                    _text(arguments, "name"), at_ms, str(arguments.get("request", ""))
-                )
+                return self._delete_topic(host, arguments, at_ms)
             case "topic.set":
                 settings = check_settings(_mapping(arguments, "settings"))
                 unset = msgspec.convert(arguments.get("unset") or [], list[str])
@@ -344,6 +343,20 @@ class Admin:
         settings = check_settings(_mapping(arguments, "settings"))
         settings = {**new_topic_settings(defaults), **settings}
         return CreateTopic(name, _text(arguments, "uuid"), partitions, factor, settings, at_ms)
+
+    @staticmethod
+    def _delete_topic(host: CatalogHost, arguments: Arguments, at_ms: int) -> DeleteTopic:
+        """Delete a topic; where a uuid is named, none that was made anew under its name.
+
+        Only a tombstone says that the one with the uuid is gone: who was deposed may be behind.
+        """
+        name, uuid = _text(arguments, "name"), str(arguments.get("uuid", ""))
+        row = host.machine.topics.get(name)
+        if uuid and row is not None and row.uuid != uuid:
+            if host.machine.was_deleted(uuid):
+                raise UnknownTopic(name)
+            raise NotReady(f"the catalog here may be an old one: topic {name} has another id")
+        return DeleteTopic(name, at_ms, str(arguments.get("request", "")))
 
     def _remove_node(
         self, host: CatalogHost, arguments: Arguments, at_ms: int

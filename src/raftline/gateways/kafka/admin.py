@@ -29,6 +29,7 @@ from raftline.model.errors import (
     NotEnoughNodes,
     RaftlineError,
     TopicExists,
+    UnknownTopic,
 )
 from raftline.model.limits import PARTITIONS_PER_TOPIC_MAX, WAIT_MS_MAX
 from raftline.model.names import check_topic_name
@@ -43,6 +44,7 @@ TRIM_MS_MIN = 2_000  # Kafka's leader trims first and only then looks at the tim
 LEADERS_MS = 2_000  # a new topic's partitions are given so long to have leaders
 LOOK_AGAIN_MS = 10
 NAME_CHARS_SHOWN = 300  # of what may be no name at all
+_NO_ID = "no topic has this id"
 
 Fields = dict[str, Any]
 Refusal = tuple[int, str]  # code, text
@@ -221,10 +223,22 @@ class AdminApi:
 
     def _deleting(self, row: Fields, topic: TopicRow | None, timeout_ms: int) -> Call:
         if topic is None and not row["name"]:
-            return _refuse(UNKNOWN_TOPIC_ID, "no topic has this id")
+            return _refuse(UNKNOWN_TOPIC_ID, _NO_ID)
         if topic is None:
             return self._denied(row["name"])
-        return self._command("topic.delete", {"name": topic.name}, timeout_ms)
+        arguments: dict[str, object] = {"name": topic.name}
+        if row["name"]:
+            return self._command("topic.delete", arguments, timeout_ms)
+        arguments["uuid"] = topic.uuid  # ours may be behind: its name may be another's by now
+
+        def ask(take: Callable[[Any], None]) -> None:
+            def answered(answer: dict[str, object] | RaftlineError) -> None:
+                unknown = isinstance(answer, UnknownTopic)
+                take((UNKNOWN_TOPIC_ID, _NO_ID) if unknown else _refusal(answer))
+
+            self._calls.command("topic.delete", arguments, timeout_ms, answered)
+
+        return ask
 
     def _denied(self, name: str) -> Call:
         denial = self._calls.unknown(name)
