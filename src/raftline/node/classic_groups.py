@@ -151,18 +151,22 @@ class ClassicGroups:
         def applied(result: Result) -> None:
             if isinstance(result, RaftlineError):
                 round_.end_waiting(result, self._clock.mono_ms())
-                return
-            classic = self._rounds.classic(round_.name)
-            now = self._clock.mono_ms()
-            waiters, round_.waiters = round_.waiters, {}
-            for member, reply in waiters.items():
-                round_.hear(member, now)
-                if classic is None or member not in classic.members:
-                    reply(UnknownMember(round_.name, member))
-                else:
-                    reply(_synced(classic, member))
+            else:
+                self._tell(round_)
 
         self._rounds.propose(round_, command, applied)
+
+    def _tell(self, round_: Round) -> None:
+        """Answer those that wait for their assignment: it is there, or they are gone."""
+        classic = self._rounds.classic(round_.name)
+        now = self._clock.mono_ms()
+        waiters, round_.waiters = round_.waiters, {}
+        for member, reply in waiters.items():
+            round_.hear(member, now)
+            if classic is None or member not in classic.members:
+                reply(UnknownMember(round_.name, member))
+            else:
+                reply(_synced(classic, member))
 
     # ------------------------------------------------------------------ leaving
 
@@ -268,6 +272,8 @@ class ClassicGroups:
         classic = self._rounds.classic(round_.name)
         if classic is not None and classic.state == JOINING and not round_.is_open:
             self._joins.open(round_)  # a Dismiss was applied after its time was up
+        if round_.waiters and round_.phase(classic) in (STABLE, EMPTY):
+            self._tell(round_)  # an Assign was, or a Dismiss of the last
         late = round_.late(classic, now) if classic is not None else ()
         if late:
             self._dismiss(round_, late)

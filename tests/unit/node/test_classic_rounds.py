@@ -147,6 +147,27 @@ def test_who_joined_where_no_generation_could_be_formed_has_a_session_to_join_ag
     assert desk.members() == ["a", "b"]
 
 
+def test_an_assignment_that_comes_after_its_time_lets_nobody_wait_for_ever() -> None:
+    desk = Desk()
+    leader = desk.form("a", "b")
+    (other,) = {"a", "b"} - {leader}
+    desk.is_stuck = True
+    shares = {other: Share(b"all")}
+    first = desk.ask(ClassicSync(GROUP, leader, 1, leader, shares=shares))
+    ((command, done),) = desk.waiting
+    done(TimedOut("a command", 5_000))
+    assert isinstance(first[0], TimedOut)
+    waits = desk.ask(ClassicSync(GROUP, other, 1, other))
+    assert not waits
+    desk.machine.apply_command(command)  # it was on its way all the same
+    (told,) = desk.ask(ClassicSync(GROUP, leader, 1, leader, shares=shares))
+    assert isinstance(told, ClassicSynced), "the leader heard, so it says no more"
+    desk.clock.advance(2 * CHECK_MS)
+    (told,) = waits
+    assert isinstance(told, ClassicSynced)
+    assert told.assignment == b"all"
+
+
 def test_a_member_that_tells_too_much_for_the_group_is_refused_alone() -> None:
     desk = Desk()
     told = bytes(CLASSIC_METADATA_BYTES_MAX)
