@@ -8,7 +8,12 @@ from raftline.gateways.fan import Fan
 from raftline.gateways.group_reports import Tell, Told, first_fault
 from raftline.gateways.places import Place, Places
 from raftline.gateways.ports import Calls
-from raftline.model.errors import InvalidArgument, RaftlineError, UnknownGroup
+from raftline.model.errors import (
+    InvalidArgument,
+    RaftlineError,
+    UnknownGroup,
+    UnknownPartition,
+)
 from raftline.model.groups import Answer, Done, GroupView, Offset, ResetGroup, ShowGroup
 from raftline.model.names import check_group_name
 
@@ -170,9 +175,11 @@ class GroupResets:
         places = self._places.of(topic)
         if partitions is None:
             return places
-        wrong = [p for p in partitions if (topic, p) not in places]
-        if wrong or not partitions:
-            raise InvalidArgument(f"{topic} has no partitions {wrong}", "leave them out for all")
+        if not partitions:
+            raise InvalidArgument("there are no partitions", "leave them out for all")
+        wrong = next((p for p in partitions if not 0 <= p < len(places)), None)
+        if wrong is not None:
+            raise UnknownPartition(topic, wrong, len(places))
         return [(topic, partition) for partition in sorted(set(partitions))]
 
 

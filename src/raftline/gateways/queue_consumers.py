@@ -30,6 +30,7 @@ from raftline.model.errors import (
     UnknownGroup,
     UnknownMember,
     UnknownMessage,
+    UnknownPartition,
 )
 from raftline.model.groups import (
     Answer,
@@ -305,9 +306,7 @@ class QueueConsumers:
         """Go on with the consumer's group if the partition is its own. C2."""
         row = self._calls.known_topic(topic)
         if not 0 <= partition < len(row.partitions):
-            raise InvalidArgument(
-                f"{topic}-{partition} is no partition", f"there are {len(row.partitions)}"
-            )
+            raise UnknownPartition(topic, partition, len(row.partitions))
 
         def heard(answer: MemberView | RaftlineError) -> None:
             if isinstance(answer, RaftlineError):

@@ -105,6 +105,42 @@ def test_a_partition_that_was_added_while_this_node_was_away_is_found() -> None:
     serve_sim(scenario, nodes=3, seed=34)
 
 
+RESET = {"topic": "orders", "partitions": [0, 2], "to": "earliest"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/v1/topics/orders/delayed?partition=2", b"", 200),
+        ("GET", "/v1/topics/orders/delay/stats?partition=2", b"", 200),
+        ("POST", "/v1/groups/g/reset", RESET, 200),
+        ("POST", "/v1/groups/g/reset", {**RESET, "kind": "work", "create": True}, 200),
+        ("GET", "/receiveMessage?consumerID=c1&partitionID=orders-2", b"", 404),  # not connected
+        ("GET", "/topic/orders/peek?partitionID=2", b"", 200),
+        ("GET", "/v1/traces/search?topic=orders&partition=2", b"", 200),
+    ],
+)
+def test_no_way_to_name_a_partition_is_refused_by_a_node_that_was_away(
+    method: str, path: str, body: object, status: int
+) -> None:
+    """Some called a partition that is not known here a bad argument: that holds at once."""
+
+    async def scenario(web: SimWeb) -> None:
+        await web.create(partitions=1)
+        web.sim.advance("1s")
+        via = isolate(web.sim)
+        arguments: dict[str, object] = {"name": "orders", "partitions": 3}
+        grow = lambda done: node(web.sim, via).command("topic.grow", arguments, 5_000, done)  # noqa: E731
+        assert isinstance(answer_of(web.sim, grow), dict)
+        web.sim.heal()
+        reply = await web.ask(method, path, body)
+        assert reply.status == status, reply.body
+        if status == 404:
+            assert reply.json["error"]["code"] == "unknown_member"
+
+    serve_sim(scenario, nodes=3, seed=34)
+
+
 @pytest.mark.parametrize("more", [{}, {"headers": {"a": "b"}}, {"delay": "1h"}])
 def test_messages_for_a_partition_that_was_added_meanwhile_are_stored(more: Row) -> None:
     """Each message has a result of its own, and a refusal among them is not looked at twice."""

@@ -27,8 +27,13 @@ from raftline.gateways.http.topics import decode
 from raftline.gateways.message_ids import message_id, parse_any_id, waiting_id
 from raftline.gateways.ports import Calls
 from raftline.gateways.waiting_pages import after_in, parse_cursor
-from raftline.model.errors import InvalidArgument, RaftlineError, UnknownMessage
-from raftline.model.limits import OFFSET_MAX
+from raftline.model.errors import (
+    InvalidArgument,
+    RaftlineError,
+    UnknownMessage,
+    UnknownPartition,
+)
+from raftline.model.limits import OFFSET_MAX, PARTITIONS_MAX
 from raftline.model.records import open_batch
 from raftline.model.settings import parse_duration_ms
 
@@ -224,7 +229,10 @@ class ScheduledRoutes:
         """Return the partitions that are asked: one, or all."""
         count = len(self._calls.known_topic(request.topic).partitions)
         if "partition" in request.query:
-            return [request.number("partition", 0, 0, count - 1)]
+            partition = request.number("partition", 0, 0, PARTITIONS_MAX)
+            if partition >= count:
+                raise UnknownPartition(request.topic, partition, count)
+            return [partition]
         return list(range(count))
 
 
