@@ -7,6 +7,7 @@ from raftline.model.batch import check_batch
 from raftline.model.calls import Received
 from raftline.model.ids import CATALOG_SHARD
 from raftline.model.records import seal_batch
+from raftline.model.tasks import TASK_TOPIC
 from raftline.testing import SimCluster
 from tests.unit.gateways.sim_web import Row, SimWeb, serve_sim
 from tests.unit.node.whole import answer_of, node
@@ -189,6 +190,35 @@ def test_leases_on_a_topic_that_was_made_meanwhile_are_settled() -> None:
         assert (await web.ok("POST", "/v1/messages/ack", {"lease_tokens": tokens}))["settled"] == 2
 
     serve_sim(scenario, nodes=3, seed=35)
+
+
+def test_tasks_that_came_first_while_this_node_was_away_are_there() -> None:
+    """Without the topic of tasks there are none: so said a node that had not heard of it."""
+
+    async def scenario(web: SimWeb) -> None:
+        web.sim.advance("1s")
+        other = isolate(web.sim)
+        create(web.sim, other, TASK_TOPIC)
+        via = node(web.sim, other)
+        batch = seal_batch([(None, b"{}", (), 1)])
+        answer_of(web.sim, lambda d: via.append(TASK_TOPIC, 0, batch, check_batch(batch), 5_000, d))
+        worker = {"worker_id": "w1"}
+        asked = (
+            ("GET", "/tasks", b""),
+            ("GET", "/stats", b""),
+            ("GET", "/tasks/tasks.0.0", b""),
+            ("POST", "/tasks/tasks.0.0/ack", worker),
+            ("POST", "/tasks/lease", worker),
+        )
+        for method, path, body in asked:
+            reply = await web.ask(method, f"{path}?timeout_ms=500", body)
+            assert (reply.status, reply.code) == (503, "not_ready"), (path, reply.body)
+        web.sim.heal()
+        replies = [await web.ask(method, path, body) for method, path, body in asked]
+        assert [reply.status for reply in replies] == [200, 200, 200, 409, 200]
+        assert len(replies[0].json["tasks"]) == replies[1].json["pending"] == 1
+
+    serve_sim(scenario, nodes=3, seed=36)
 
 
 @pytest.mark.parametrize("more", [{}, {"delay": "1h"}])

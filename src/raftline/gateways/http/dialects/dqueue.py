@@ -188,7 +188,7 @@ class DqueueRoutes(TaskLooks):
             else:
                 exchange.empty()
 
-        look()
+        self._with_topic(exchange, request, look, look)
 
     def _lease(
         self,

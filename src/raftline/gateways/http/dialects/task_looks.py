@@ -22,6 +22,7 @@ from raftline.gateways.http.dialects.tasks import (
 from raftline.gateways.http.routes import Request
 from raftline.gateways.message_ids import parse_any_id
 from raftline.gateways.ports import Calls
+from raftline.gateways.second_look import LOOK_MS_MAX
 from raftline.model.calls import ReadReply
 from raftline.model.errors import (
     InvalidArgument,
@@ -102,8 +103,9 @@ class TaskLooks:
             topic, partition, offset, number = parse_any_id(name)
         except InvalidArgument as error:
             raise UnknownMessage(name[:100], "an id is what enqueue answered") from error
-        if (topic, partition) != (TASK_TOPIC, PARTITION) or not self._has_topic():
-            raise UnknownMessage(name[:100], "it is no task")
+        no_task = UnknownMessage(name[:100], "it is no task")
+        if (topic, partition) != (TASK_TOPIC, PARTITION):
+            raise no_task
         wanted = {"numbers": [number]} if number else {"offsets": [offset]}
 
         def answer(reply: dict[str, Any]) -> None:
@@ -112,7 +114,11 @@ class TaskLooks:
                 raise missing(name, "it never was, or it is not kept any more")
             then(state)
 
-        self._ask(request, "group.messages", {"group": TASK_GROUP, **wanted}, exchange.then(answer))
+        def ask() -> None:
+            asked = {"group": TASK_GROUP, **wanted}
+            self._ask(request, "group.messages", asked, exchange.then(answer))
+
+        self._with_topic(exchange, request, ask, lambda: exchange.fail(no_task))
 
     def _ask(
         self, request: Request, name: str, asked: dict[str, Any], done: Callable[[Any], None]
@@ -148,16 +154,21 @@ class TaskLooks:
             raise InvalidArgument(f"no status {status[:40]!r}", "one of " + ", ".join(STATUSES))
         limit = request.number("limit", LIST_DEFAULT, 1, LIST_MAX)
         after = request.query.get("after", "")
-        if not self._has_topic():
-            exchange.json(TaskList([], None))
-        else:
+
+        def begin() -> None:
             TaskPage(self._calls, exchange, request, status, limit, self._retries).start(after)
+
+        self._with_topic(exchange, request, begin, lambda: exchange.json(TaskList([], None)))
 
     def stats(self, exchange: Exchange, request: Request) -> None:
         """Count tasks by status."""
-        if not self._has_topic():
+
+        def nothing() -> None:
             exchange.json(self._stats({}, {}))
-            return
+
+        self._with_topic(exchange, request, lambda: self._count(exchange, request), nothing)
+
+    def _count(self, exchange: Exchange, request: Request) -> None:
         timeout_ms = request.timeout_ms
 
         def asking(name: str) -> Call:
@@ -199,6 +210,32 @@ class TaskLooks:
             len(status.nodes),
             status.uptime_ms,
         )
+
+    def _with_topic(
+        self,
+        exchange: Exchange,
+        request: Request,
+        then: Callable[[], None],
+        otherwise: Callable[[], None],
+    ) -> None:
+        """Go on if something was ever enqueued; that nothing was, the catalog's leader must say.
+
+        A node may have been away when the first task came (second_look.py).
+        """
+        if self._has_topic():
+            then()
+            return
+
+        def checked(problem: RaftlineError | None) -> None:
+            if problem is not None:
+                raise problem
+            if self._has_topic():
+                then()
+            else:
+                otherwise()
+
+        timeout_ms = min(request.timeout_ms, LOOK_MS_MAX)
+        self._calls.check_catalog(timeout_ms, lambda problem: exchange.guard(checked, problem))
 
     def _has_topic(self) -> bool:
         return any(row.name == TASK_TOPIC for row in self._calls.known_topics())
