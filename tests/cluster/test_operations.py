@@ -45,7 +45,7 @@ class Machines:
     def here(self, command: str, machine: int) -> str:
         """Return a command with addresses and folders of this machine."""
         for number in range(1, NODES + 1):
-            for port, step in ((8080, 0), (7000, 3000)):
+            for port, step in ((8080, 0), (9000, 1000), (9092, 2000), (7000, 3000)):
                 address = f"127.0.0.1:{self.base + step + number - 1}"
                 command = command.replace(f"10.0.0.{number}:{port}", address)
         command = command.replace("/var/lib", str(self.folder / f"machine-{machine}"))
@@ -68,19 +68,21 @@ class Machines:
         return [n for n, process in self.processes.items() if process.poll() is None]
 
     def serve(self, command: str, machine: int) -> None:
-        """Start a node as the page says, its other two ports moved out of the way."""
+        """Start a node as the page says, each port where other machines reach it."""
+        for port in (
+            "http",
+            "grpc",
+            "kafka",
+            "peer",
+        ):  # else it is 127.0.0.1, and clients are told so
+            assert f"--{port}-addr 10.0.0.{machine}:" in command
         self.served[machine] = command
         (self.folder / f"machine-{machine}").mkdir(exist_ok=True)
-        environment = {
-            **os.environ,
-            "RAFTLINE_LISTEN_GRPC": f"127.0.0.1:{self.base + 1000 + machine - 1}",
-            "RAFTLINE_LISTEN_KAFKA": f"127.0.0.1:{self.base + 2000 + machine - 1}",
-        }
         words = self.here(command, machine).split()
         assert words[0] == "raftline"
         self.processes[machine] = subprocess.Popen(
             [sys.executable, "-m", *words],
-            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
     def stop(self, machine: int, number: signal.Signals = signal.SIGTERM) -> int:
