@@ -12,6 +12,8 @@ Rules
         and what its arguments raise as they are made included: the worker would run fewer and
         fewer tasks, and end as if it were told to.
     W6  A worker that drains ends when nothing is left, not when nobody answered.
+    W7  A task whose result cannot be kept (it is no JSON, or too large) is rejected: it did its
+        work, and would do it again at each repeat.
 """
 
 import asyncio
@@ -225,8 +227,14 @@ class Worker:
                     message.nack(f"worker {self.name} stopped", 0)
 
     def _keep(self, line: Line, message: Message, returned: Any) -> None:
-        value = msgspec.json.encode(returned)
-        line.send_now(self._app.results_topic, value, key=message.id, partition=0)
+        """Send what a run returned; it is not run again for what can never be sent. W7."""
+        try:
+            value = msgspec.json.encode(returned)
+            line.send_now(self._app.results_topic, value, key=message.id, partition=0)
+        except Exception as error:
+            if isinstance(error, RaftlineError) and (error.retry or error.unknown):
+                raise
+            raise GiveUp(f"what it returned cannot be kept: {failure_text(error)}") from error
 
 
 def load_app(place: str) -> App:

@@ -17,7 +17,7 @@ from raftline.client.leased import PRIORITY_HEADER
 from raftline.client.line import Line
 from raftline.client.messages import Message as ReadMessage
 from raftline.client.received import Message, Receiving
-from raftline.model.errors import InvalidArgument
+from raftline.model.errors import InvalidArgument, TimedOut, TooLarge
 from raftline.model.message import Message as Stored
 from raftline.model.tasks import TASK_RETRIES_HEADER, TASK_TYPE_HEADER
 from raftline.tasks import App, GiveUp, Retry
@@ -167,6 +167,34 @@ def test_a_task_that_nobody_here_knows_is_told_once(caplog: pytest.LogCaptureFix
             assert message.is_settled
     (record,) = caplog.records
     assert "knows no task 'of another app'" in record.getMessage()
+
+
+def test_a_task_whose_result_cannot_be_kept_is_not_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It did its work at each of its attempts."""
+    monkeypatch.setattr(worker_log, "disabled", True)
+    said: list[tuple[str, str]] = []
+    mine = App(NOBODY, results=True)
+    answers: dict[str, Any] = {"no_json": object(), "too_large": 5, "unheard": 6}
+    for name, answer in answers.items():
+        mine.task(name=name)(lambda answer=answer: answer)
+    problems = [TooLarge("bytes", 2, 1), TimedOut("a send", 5)]
+
+    def refuse(*words: Any, **wishes: Any) -> None:
+        raise problems.pop(0)
+
+    with Line(NOBODY, timeout="50ms") as line:
+        monkeypatch.setattr(line, "send_now", refuse)
+        monkeypatch.setattr(line, "settle", lambda row, wait: said.append((row[2], row[4])))
+        for name in answers:
+            headers = ((TASK_TYPE_HEADER, name.encode()),)
+            stored = Stored(offset=0, timestamp_ms=5, key=None, value=b"{}", headers=headers)
+            lease = Lease("tasks", 0, "workers", 1, 1, 1, 0, 10_000, mono_ms() + 10_000)
+            receiver = line.receive("tasks", group="workers", lease="10s")._receiver
+            Worker(mine)._run_one(line, Message(line, receiver, (lease, stored)))
+    assert [verb for verb, _ in said] == ["reject", "reject", "nack"]
+    assert all("cannot be kept" in reason for _, reason in said[:2])
 
 
 def logged(function: Callable[..., Any]) -> Callable[..., Any]:
