@@ -136,7 +136,8 @@ def test_no_task_ends_its_worker(
 
 
 @pytest.mark.parametrize(
-    ("name", "has_trace"), [("asks_without_a_delay", False), ("gives_up", False), ("raises", True)]
+    ("name", "has_trace"),
+    [("asks_without_a_delay", False), ("gives_up", False), ("raises_without_words", True)],
 )
 def test_a_stack_trace_is_of_what_was_not_meant(
     name: str, has_trace: bool, caplog: pytest.LogCaptureFixture
