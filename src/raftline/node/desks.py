@@ -209,7 +209,8 @@ class Desks:
 
         def answered(answer: Received | RaftlineError) -> None:
             left = int(give_up - self._node.clock.mono_ms())
-            if left > 0 and isinstance(answer, DEFINITE):  # nothing was leased: ask who leads now
+            is_open = left > 0 and not self._node.is_stopping  # else nobody could be told of it
+            if is_open and isinstance(answer, DEFINITE):  # nothing was leased: ask who leads now
                 wait_ms = min(max(0, ask.wait_ms - (timeout_ms - left)), left)
                 again = msgspec.structs.replace(ask, wait_ms=wait_ms)
                 self._receive_elsewhere(again, left, done)

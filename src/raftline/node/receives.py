@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from raftline.model.calls import Received
-from raftline.model.errors import NoLeader, RaftlineError, Unavailable
+from raftline.model.errors import NoLeader, RaftlineError, ShuttingDown, Unavailable
 from raftline.node.remote import VERB_READY, Answer
 
 if TYPE_CHECKING:
@@ -58,6 +58,11 @@ class SpreadReceive:
         self._give_up = node.clock.mono_ms() + timeout_ms
         self._shards: list[int] = []
         self._round = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether nobody can be told any more of what others would lease now."""
+        return self._node.is_stopping
 
     def start(self) -> None:
         """Find the partitions, then look who has something."""
@@ -134,6 +139,8 @@ class SpreadReceive:
         now = self._node.clock.mono_ms()
         if not self._is_wanted():
             self._done(Received(-1, 0, 0, 0, [], b"", 0))
+        elif self.is_over:
+            self._done(ShuttingDown())
         elif found:
             order = {shard: at for at, shard in enumerate(self._shards)}
             found = sorted(found, key=lambda row: (-row[1], order.get(row[0], 0)))
@@ -218,7 +225,8 @@ class _Gather:
         self._missing -= 1
         self._found += rows
         self._is_blind = self._is_blind and is_blind
-        if not self._missing or (self._is_waiting and rows):
+        is_over = self._receive.is_over or (self._is_waiting and rows)
+        if not self._missing or is_over:
             self._receive.looked(
                 self._number, self._found, is_waiting=self._is_waiting, is_blind=self._is_blind
             )

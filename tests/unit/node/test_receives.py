@@ -7,7 +7,14 @@ from raftline.machines.delivery.selection import Chooser
 from raftline.machines.partition.side_car import SideCar
 from raftline.model.batch import check_batch
 from raftline.model.calls import Appended, Received
-from raftline.model.errors import Damaged, NoLeader, OverLimit, RaftlineError, UnknownTopic
+from raftline.model.errors import (
+    Damaged,
+    NoLeader,
+    OverLimit,
+    RaftlineError,
+    Unavailable,
+    UnknownTopic,
+)
 from raftline.node import desks
 from raftline.node.desk_reading import Reading
 from raftline.testing import SimCluster, cluster
@@ -356,3 +363,21 @@ def test_a_node_without_a_replica_finds_a_leader_that_is_not_the_first_host(wait
             assert offsets(got) == [offset]
             assert node(sim, name).router.leader_of(shard) == hosts[1]
             assert offsets(receive(sim, via=name, partition=-1)) == []
+
+
+@pytest.mark.parametrize("is_spread", [False, True])
+def test_who_waits_at_a_node_that_stops_is_told_so_at_once(
+    sim: SimCluster, *, is_spread: bool
+) -> None:
+    """It was passed on to the next leader, who leased messages for a call that was cut off."""
+    name = leaders(sim)[0]
+    answers: list[Answer] = []
+    wanted = -1 if is_spread else 0
+    ask(sim, answers.append, via=name, partition=wanted, wait_ms=30_000, timeout_ms=35_000)
+    sim.advance("500ms")
+    assert answers == []
+    stopped: list[bool] = []
+    node(sim, name).stop(lambda: stopped.append(bool(answers)))
+    sim.run_until(lambda: bool(stopped), "5s")
+    assert stopped == [True]
+    assert isinstance(answers[0], Unavailable)
