@@ -10,6 +10,9 @@ Rules
     W5  A job whose command cannot be started is nacked: it must not end the thread, nor one after
         the other of all workers. A variable holds no NUL, so the key of a message is shown without.
         Nor does it end because nobody reads its standard error.
+    W6  A command reads its payload from a file, when it likes, and writes its standard error into
+        one. So a job ends with its command, whatever that left running; what such a process says
+        later is not waited for, nor shown.
 """
 
 import contextlib
@@ -18,6 +21,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 
 import msgspec
@@ -162,22 +166,20 @@ class Crew:
             "RAFTLINE_TYPE": job.kind.replace("\0", "\N{REPLACEMENT CHARACTER}"),  # W5
             "RAFTLINE_ATTEMPT": str(job.attempt),
         }
-        try:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", self._plan.command],
-                stdin=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, **variables},
-                start_new_session=True,  # Ctrl-C is for us; the command may finish
-            )
-        except (OSError, ValueError) as error:  # W5
-            return f"the command cannot be started: {error}"[:REASON_CHARS]
-        try:
-            said = self._attend(caller, job, process)
-        except _Ended:
-            _end(process)
-            raise
-        lines = said.decode("utf-8", "replace").strip().splitlines()
+        with contextlib.ExitStack() as files:
+            try:
+                given, said = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+                given.write(job.payload)
+                given.seek(0)
+                process = self._begin(variables, given.fileno(), said.fileno())
+            except (OSError, ValueError) as error:  # W5
+                return f"the command cannot be started: {error}"[:REASON_CHARS]
+            try:
+                self._attend(caller, job, process)
+            except _Ended:
+                _end(process)
+                raise
+            lines = _read(said.fileno()).decode("utf-8", "replace").strip().splitlines()
         with self._lock, contextlib.suppress(OSError):  # W5
             sys.stderr.writelines(line + "\n" for line in lines)
             sys.stderr.flush()
@@ -186,17 +188,19 @@ class Crew:
         last = f": {lines[-1]}" if lines else ""
         return f"exit code {process.returncode}{last}"[:REASON_CHARS]
 
-    def _attend(self, caller: Caller, job: Job, process: "subprocess.Popen[bytes]") -> bytes:
-        """Feed the command and wait for it, keeping the lease. W1, W2."""
-        given: bytes | None = job.payload
+    def _begin(self, variables: dict[str, str], given: int, said: int) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            ["/bin/sh", "-c", self._plan.command],
+            stdin=given,
+            stderr=said,
+            env={**os.environ, **variables},
+            start_new_session=True,  # Ctrl-C is for us; the command may finish
+        )
+
+    def _attend(self, caller: Caller, job: Job, process: "subprocess.Popen[bytes]") -> None:
+        """Wait for the command, keeping the lease. W1, W2."""
         renew_ms = clock.mono_ms() + self._plan.lease_ms / 3
-        while True:
-            try:
-                return process.communicate(given, timeout=CHECK_MS / 1000)[1]
-            except subprocess.TimeoutExpired:
-                given = None  # it is on its way
-            except BrokenPipeError:  # a command need not read
-                given = None
+        while not _is_over(process):
             if self._stop.is_set() and clock.mono_ms() > self._until_ms:
                 raise _Ended("the worker was stopped", is_lost=False)
             if clock.mono_ms() > renew_ms:
@@ -266,7 +270,17 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(1)
             break
-    for stream in (process.stdin, process.stderr):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
+
+
+def _is_over(process: "subprocess.Popen[bytes]") -> bool:
+    """Wait a moment for a command; say whether it ended."""
+    try:
+        process.wait(CHECK_MS / 1000)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _read(descriptor: int) -> bytes:
+    """Return what is in a file, without moving the place where others write."""
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)

@@ -1,5 +1,9 @@
 """The crew of ``raftline worker --exec``: jobs that cannot be run, nodes that are busy."""
 
+import threading
+import time
+
+import msgspec
 import pytest
 
 from raftline.cli.crew import Crew, Plan
@@ -59,6 +63,37 @@ def test_a_command_that_cannot_be_started_is_nacked() -> None:
     assert first == "1"
     assert reason.startswith("the command cannot be started: ")
     assert second == ("2", "ack")
+
+
+def test_a_job_ends_with_its_command_whatever_that_left_running() -> None:
+    """Its lease was extended until the last process ended that held its standard error."""
+    command = 'echo "no paper" >&2; (sleep 30; echo late >&2) & test $RAFTLINE_ID = 1'
+    jobs = Jobs(job(1, payload=b"x" * 200_000), job(2))
+    began = time.monotonic()
+    assert run(jobs, msgspec.structs.replace(PLAN, command=command)) == 0
+    assert time.monotonic() - began < 10
+    assert jobs.said == [("1", "ack"), ("2", "exit code 1: no paper")]
+
+
+def test_a_command_that_is_slow_to_read_gets_all_of_a_large_payload() -> None:
+    """More than a pipe holds was written for a tenth of a second; it waited for the rest."""
+    jobs = Jobs(job(1, payload=b"x" * 300_000))
+    command = "sleep 0.4; test $(wc -c) = 300000"
+    assert run(jobs, msgspec.structs.replace(PLAN, command=command)) == 0
+    assert jobs.said == [("1", "ack")]
+
+
+def test_a_command_is_ended_when_the_grace_is_over() -> None:
+    jobs = Jobs(job(1))
+    plan = msgspec.structs.replace(PLAN, command="sleep 30")
+    crew = Crew(Session("", timeout_ms=100, as_json=True), jobs, plan)
+    began = time.monotonic()
+    stopping = threading.Timer(0.3, crew.stop)
+    stopping.start()
+    assert crew.run() == 0
+    stopping.join()
+    assert time.monotonic() - began < 10
+    assert jobs.said == [("1", "the worker was stopped")]
 
 
 def test_a_node_with_too_much_to_do_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
