@@ -276,3 +276,13 @@ def test_unknown_topics_stay_unknown_to_readers(one: Rig) -> None:
             consumer.get_watermark_offsets(TopicPartition("never-made", 0), timeout=5)
     finally:
         consumer.close()
+
+
+def test_a_transactional_producer_is_told_at_once_that_there_are_none(one: Rig) -> None:
+    """librdkafka asked for a coordinator again and again, untold, till its time was over."""
+    settings = {"log_level": 2, "bootstrap.servers": kafka_of(one), "transactional.id": "t"}
+    with pytest.raises(KafkaException) as caught:
+        Producer(settings).init_transactions(WAIT_S)
+    error = caught.value.args[0]
+    assert error.fatal(), error
+    assert "transactions have none" in error.str()
