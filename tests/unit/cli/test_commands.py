@@ -88,9 +88,8 @@ def test_a_peek_of_all_partitions_shows_those_that_have_the_offset(raftline) -> 
         return 200, {"messages": [row] if offset < end else []}
 
     with ScriptedServer(script) as server:
-        ran = raftline(
-            "message", "peek", "orders", "--offset", "2", "--server", server.url, "--json"
-        )
+        words = ("message", "peek", "orders", "--offset", "2", "--server", server.url)
+        ran = raftline(*words, "--json")
         assert ran.code == 0, ran.err
         found = [(row["partition"], row["offset"]) for row in json.loads(ran.out)["messages"]]
         assert found == [(1, 4)]
