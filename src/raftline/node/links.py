@@ -174,7 +174,7 @@ class Links:
             if rpc.kind == _SNAP:
                 node.catch_ups.offered(replica, rpc)
             elif (
-                node.upkeep.is_full
+                node.upkeep.is_short_of_room
                 and rpc.kind == _APP
                 and shard != CATALOG_SHARD
                 and not node.upkeep.takes(rpc.entries)

@@ -16,6 +16,8 @@ Rules
         which wakes the leader; who does not vote says that it is awake.
     V7  A shard that cannot commit what it has in the WAL, or is being filled, holds no file back
         either: no checkpoint will free that, so it is written again at the head, in pieces.
+    V8  A follower whose segment lane is too slow takes no messages once its WAL is twice as large
+        as it may be: leaders heed their own only, and it and its memory would grow without end.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,6 +63,7 @@ SPACE_MS = 1_000
 QUIET_ROUNDS = 32  # of housekeeping in which each quiet shard is looked at once
 QUIET_ROWS_MAX = 2_000
 WAL_PRESSURE = 0.5  # of bytes_max: checkpoint the shards that pin the oldest file
+WAL_REFUSAL = 2  # times bytes_max: what leaders let in before they knew is still taken. V8
 REWRITE_BYTES = 1 << 20  # of the WAL, in one turn
 ALL_BYTES = 1 << 62
 
@@ -79,6 +82,7 @@ class Upkeep:
         self._is_reading_back = False  # what a shard out of service has in the WAL
         self._full_peers: dict[int, Heartbeat] = {}
         self.is_full = False  # too little free space to take appends
+        self.is_wal_full = False  # far over its limit. V8
         self.free_bytes = self.total_bytes = -1
 
     def start(self) -> None:
@@ -284,11 +288,9 @@ class Upkeep:
 
     def _relieve_wal(self) -> None:
         """Near the WAL's limit: checkpoint who pins the oldest file, write small pins again."""
-        settings = self._node.settings.wal
-        if (
-            self._node.wal.bytes_used <= settings.bytes_max * WAL_PRESSURE
-            and self._node.wal.file_count < 4
-        ):
+        settings, used = self._node.settings.wal, self._node.wal.bytes_used
+        self.is_wal_full = used > settings.bytes_max * WAL_REFUSAL
+        if used <= settings.bytes_max * WAL_PRESSURE and self._node.wal.file_count < 4:
             return
         segments = self._node.segments
         found = [self._node.shards.get(shard) for shard in self._node.wal.pins()]
@@ -342,14 +344,20 @@ class Upkeep:
             event = "disk.nearly_full" if full else "disk.has_room"
             self._node.log("warning" if full else "info", event, free_bytes=self.free_bytes)
 
+    @property
+    def is_short_of_room(self) -> bool:
+        """Say whether entries of a leader may have to be left."""
+        return self.is_full or self.is_wal_full
+
     def takes(self, entries: Sequence[Entry]) -> bool:
-        """Say whether entries of a leader are taken on a disk that is nearly full. V2.
+        """Say whether entries of a leader are taken where there is little room. V2, V8.
 
         Half of the floor is for what leaders let in before they knew; below that only for what
         stores no messages: a trim makes room, and a new leader's first entry lets it lead.
         """
         floor = self._node.settings.log.free_bytes_min(self.total_bytes)
-        if self.free_bytes >= floor / 2 and not self._node.segments.disk_full:
+        is_full = self._node.segments.disk_full or self.is_wal_full
+        if self.free_bytes >= floor / 2 and not is_full:
             return True
         return not any(_stores(entry.data) for entry in entries)
 

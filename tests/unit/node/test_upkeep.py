@@ -10,7 +10,7 @@ from raftline.node.replica import Replica
 from raftline.testing import SimCluster, cluster
 from raftline.testing.cluster import sim_settings
 from raftline.transport.rpcs import Quiet
-from tests.unit.node.whole import answer_of, lead, node, replica
+from tests.unit.node.whole import answer_of, lead, node, replica, stall_segments
 
 TOPIC = "orders"
 
@@ -108,6 +108,24 @@ def test_where_no_majority_has_room_appends_are_refused_and_the_rest_goes_on() -
             empty_disk(sim, name)
         sim.advance("5s")
         assert sim.append(TOPIC, [b"two"]).base_offset == 1
+
+
+def test_a_follower_that_writes_its_segments_too_slowly_does_not_grow_without_end() -> None:
+    """V8: the others go on, and it follows once its lane does."""
+    with cluster(nodes=3, seed=7) as sim:
+        leader, (slow, _) = orders(sim)
+        wal = node(sim, slow).wal
+        stall_segments(sim, slow, 60_000)
+        for _ in range(100):
+            sim.append(TOPIC, [bytes(400_000)], via=leader)
+            sim.advance("500ms")
+        assert wal.bytes_used < 3 * node(sim, slow).settings.wal.bytes_max
+
+        def is_level() -> bool:
+            ends = [replica(sim, name, TOPIC).applied_index for name in sim.nodes]
+            return len(set(ends)) == 1
+
+        sim.run_until(is_level, "60s")
 
 
 def test_a_disk_is_not_full_any_more_when_what_filled_it_was_deleted() -> None:
