@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 READ_BYTES = 128 << 10
 SCAN_BYTES_MAX = 64 << 20
 FOUND_MAX = 1_000
-FOUND_BYTES_MAX = 8 << 20  # of keys and names of groups in one answer
+FOUND_BYTES_MAX = 32 << 20  # of keys and names of groups in one answer: half a frame
 STEP_ROWS = 1_000  # messages whose states are looked up in one go
 
 Row = tuple[int, int, bytes | None]  # offset, timestamp, key
