@@ -32,6 +32,7 @@ from raftline.storage.wal_format import (
     encode_file_header,
     encode_group_header,
     file_name,
+    generation_of,
     seed_of,
 )
 
@@ -121,8 +122,8 @@ class WalFiles:
 
     def remove_unfinished(self, paths: list[str]) -> None:
         """Remove the files of openings that never ended, and those that were being made."""
-        names = self._disk.listdir(self.directory)
-        made = [f"{self.directory}/{name}" for name in names if name.endswith(TEMPORARY_SUFFIX)]
+        names = [name for name in self._disk.listdir(self.directory) if _is_temporary(name)]
+        made = [f"{self.directory}/{name}" for name in names]
         if paths or made:
             for path in (*paths, *made):
                 self._disk.remove(path)
@@ -211,3 +212,7 @@ class WalFiles:
             return self._free.pop()
         except IndexError:
             return ""
+
+
+def _is_temporary(name: str) -> bool:
+    return generation_of(name) is not None and name.endswith(TEMPORARY_SUFFIX)

@@ -749,10 +749,12 @@ def test_a_node_becomes_a_member(disk):
 
 def test_foreign_files_in_the_directory_are_left_alone(disk):
     disk.mkdir("wal")
-    disk.open("wal/notes.txt", create=True).write_at(0, [b"mine"])
+    for name in ("notes.txt", "notes.tmp"):
+        disk.open(f"wal/{name}", create=True).write_at(0, [b"mine"])
     make(disk)
     make(disk)
-    assert disk.open("wal/notes.txt").read_at(0, 9) == b"mine"
+    for name in ("notes.txt", "notes.tmp"):
+        assert disk.open(f"wal/{name}").read_at(0, 9) == b"mine"
 
 
 # ---- errors and crashes
