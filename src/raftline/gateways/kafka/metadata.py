@@ -46,6 +46,7 @@ CREATE_WAIT_MS = 3_000
 LEADER_WAIT_MS = 400
 LOOK_AGAIN_MS = 10
 WAITED_MAX = 100  # topics that are looked at again and again
+SEEN_MAX = 1_000  # topics of which it is remembered whether they had leaders, for LOOK_AGAIN_MS
 NULL_NAMES_FROM = 12  # the first version whose reply may leave the name of a topic out
 NO_LEADER = -1
 NO_EPOCH = -1
@@ -58,13 +59,14 @@ Fields = dict[str, Any]
 class MetadataApi:
     """Answers where things are."""
 
-    __slots__ = ("_auto_create", "_calls", "_clock", "_looks", "_table")
+    __slots__ = ("_auto_create", "_calls", "_clock", "_looks", "_seen", "_table")
 
     def __init__(self, clock: Clock, calls: KafkaCalls, *, auto_create: bool) -> None:
         self._clock = clock
         self._calls = calls
         self._auto_create = auto_create
         self._looks = LeaderLooks(clock, calls)
+        self._seen: dict[str, tuple[float, bool]] = {}  # when looked at, whether all had leaders
         self._table: Table | None = None
 
     def add_to(self, table: Table) -> None:
@@ -172,13 +174,27 @@ class MetadataApi:
         self, names: list[str], deadline_ms: float, context: Context, then: Callable[[], None]
     ) -> None:
         """Wait until every partition has a leader."""
-        rows = [self._calls.find_topic(name) for name in names]
-        is_led = all(row is None or all(p.leader for p in row.partitions) for row in rows)
-        if is_led or self._clock.mono_ms() > deadline_ms:
+        if self._clock.mono_ms() > deadline_ms or all(map(self._has_leaders, names)):
             then()
         else:
             again = context.guarded(lambda: self._wait(names, deadline_ms, context, then))
             self._clock.call_later(LOOK_AGAIN_MS, again)
+
+    def _has_leaders(self, name: str) -> bool:
+        """Say whether all partitions of a topic have leaders: one look for all who wait.
+
+        When a node dies every client asks, and a look costs as much as the topic has partitions.
+        """
+        now_ms = self._clock.mono_ms()
+        seen = self._seen.get(name)
+        if seen is not None and now_ms - seen[0] < LOOK_AGAIN_MS:
+            return seen[1]
+        row = self._calls.find_topic(name)
+        has_leaders = row is None or all(part.leader for part in row.partitions)
+        if len(self._seen) >= SEEN_MAX:
+            self._seen.clear()
+        self._seen[name] = now_ms, has_leaders
+        return has_leaders
 
     # -- answering
 

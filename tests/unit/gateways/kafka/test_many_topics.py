@@ -4,8 +4,12 @@ from typing import Any
 
 from raftline.config.settings import Settings
 from raftline.gateways.kafka.admin import AdminApi
-from raftline.gateways.kafka.errors import INVALID_REQUEST, INVALID_TOPIC
-from tests.unit.gateways.kafka.test_addresses import Asker
+from raftline.gateways.kafka.codec import ZERO_UUID
+from raftline.gateways.kafka.errors import INVALID_REQUEST, INVALID_TOPIC, LEADER_NOT_AVAILABLE
+from raftline.gateways.kafka.metadata import LEADER_WAIT_MS, LOOK_AGAIN_MS, MetadataApi
+from raftline.model.calls import NodesView, PartitionRow, TopicRow
+from tests.unit.gateways.kafka.test_addresses import UNASKED, Asker
+from tests.unit.node.little_ports import HandClock
 
 COUNT = 2_000
 LOOKS_EACH_MAX = 20  # at a name; who compares each with all others needs COUNT of them
@@ -41,3 +45,39 @@ def test_creating_topics_looks_at_each_name_once() -> None:
     assert Name.looks < LOOKS_EACH_MAX * COUNT
     codes = [row["error_code"] for row in told[0]["topics"]]
     assert codes == [INVALID_REQUEST, INVALID_REQUEST, *[INVALID_TOPIC] * COUNT]
+
+
+class Leaderless:
+    """A node with one topic whose leader died, that counts how often it is looked at."""
+
+    is_sure = True
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def find_topic(self, name: str) -> TopicRow:
+        self.looks += 1
+        part = PartitionRow(partition=0, shard=7, leader=0, term=4, replicas=(1, 2, 3))
+        return TopicRow(
+            name=name, uuid="00" * 16, replication_factor=3, created_ms=0, settings={},
+            partitions=(part,),
+        )  # fmt: skip
+
+    def nodes_view(self) -> NodesView:
+        return NodesView("c", 1, 0, ())
+
+
+def test_clients_that_wait_for_leaders_share_their_looks() -> None:
+    clock, node, clients = HandClock(), Leaderless(), 200
+    api = MetadataApi(clock, node, auto_create=True)  # type: ignore[arg-type]
+    told: list[dict[str, Any]] = []
+    asked = {"topics": [{"name": "t", "topic_id": ZERO_UUID}], "allow_auto_topic_creation": True}
+    for _ in range(clients):
+        api.metadata({**UNASKED, **asked}, 12, Asker(), told.append)
+    node.looks = 0
+    clock.advance(LEADER_WAIT_MS + 2 * LOOK_AGAIN_MS)
+    assert len(told) == clients
+    (part,) = told[0]["topics"][0]["partitions"]
+    assert part["error_code"] == LEADER_NOT_AVAILABLE
+    answers = clients  # each is written from what is so then
+    assert node.looks <= answers + 2 * LEADER_WAIT_MS / LOOK_AGAIN_MS
