@@ -302,6 +302,11 @@ class NodeCalls:
         """Return one topic as this node sees it (no waiting)."""
         return self._node.status_pages.topic(name)
 
+    def partition_count(self, topic: str) -> int:
+        """Return how many partitions a topic has; 0 if this node knows none of that name."""
+        row = self._node.catalog_machine.topics.get(topic)
+        return 0 if row is None else len(row.shards)
+
     def known_topic(self, name: str) -> TopicRow:
         """Return one topic. Raises UnknownTopic, NotReady."""
         row = self._node.status_pages.topic(name, guesses=True)

@@ -103,8 +103,7 @@ class CursorsApi:
     def _offsets(self, topics: list[Fields], codes: Codes) -> Offsets:
         offsets: Offsets = {}
         for topic in topics:
-            found = self._calls.find_topic(topic["name"])
-            count = len(found.partitions) if found is not None else 0
+            count = self._calls.partition_count(topic["name"])
             for row in topic["partitions"]:
                 place = (topic["name"], row["partition"])
                 text: str = row["metadata"] or ""
@@ -197,12 +196,9 @@ class CursorsApi:
         """Return partitions that are none, or of topics that we do not know yet."""
         codes: Codes = {}
         for row in topics:
-            topic = self._calls.find_topic(row["name"])
-            code, count = UNKNOWN_TOPIC_OR_PARTITION, 0
-            if topic is None:
+            code, count = UNKNOWN_TOPIC_OR_PARTITION, self._calls.partition_count(row["name"])
+            if not count:
                 code = missing_code(self._calls.unknown(row["name"]))
-            else:
-                count = len(topic.partitions)
             missing = [p for p in row["partitions"] if not 0 <= p < count]
             codes.update({(row["name"], partition): code for partition in missing})
         return codes

@@ -26,6 +26,10 @@ class KafkaCalls(Calls, Protocol):
         """Return one topic as this node sees it (no waiting)."""
         ...
 
+    def partition_count(self, topic: str) -> int:
+        """Return how many partitions a topic has; 0 if this node knows none of that name."""
+        ...
+
     def unknown(self, topic: str) -> RaftlineError:
         """Say that there is no such topic (UnknownTopic), or that we do not know (NotReady)."""
         ...

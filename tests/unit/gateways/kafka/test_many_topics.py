@@ -5,9 +5,17 @@ from typing import Any
 from raftline.config.settings import Settings
 from raftline.gateways.kafka.admin import AdminApi
 from raftline.gateways.kafka.codec import ZERO_UUID
-from raftline.gateways.kafka.errors import INVALID_REQUEST, INVALID_TOPIC, LEADER_NOT_AVAILABLE
+from raftline.gateways.kafka.errors import (
+    INVALID_REQUEST,
+    INVALID_TOPIC,
+    LEADER_NOT_AVAILABLE,
+    NONE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from raftline.gateways.kafka.groups_cursors import CursorsApi
 from raftline.gateways.kafka.metadata import LEADER_WAIT_MS, LOOK_AGAIN_MS, MetadataApi
 from raftline.model.calls import NodesView, PartitionRow, TopicRow
+from raftline.model.groups import CommitCursors, CursorsCommitted
 from tests.unit.gateways.kafka.test_addresses import UNASKED, Asker
 from tests.unit.node.little_ports import HandClock
 
@@ -81,3 +89,28 @@ def test_clients_that_wait_for_leaders_share_their_looks() -> None:
     assert part["error_code"] == LEADER_NOT_AVAILABLE
     answers = clients  # each is written from what is so then
     assert node.looks <= answers + 2 * LEADER_WAIT_MS / LOOK_AGAIN_MS
+
+
+class Wide:
+    """A node with a topic of very many partitions, of which no row is ever wanted."""
+
+    def partition_count(self, topic: str) -> int:
+        return 10_000 if topic == "t" else 0
+
+    def group_here(self, wish: CommitCursors, _timeout_ms: int, done: Any) -> None:
+        done(CursorsCommitted(sum(map(len, wish.offsets.values())), {}))
+
+
+def test_a_commit_does_not_cost_what_its_topic_has_of_partitions() -> None:
+    told: list[dict[str, Any]] = []
+    api = CursorsApi(Wide())  # type: ignore[arg-type]
+    parts = [
+        {"partition": number, "offset": 5, "leader_epoch": -1, "metadata": None}
+        for number in (9_999, 10_000)
+    ]
+    topics = [{"name": name, "partitions": parts} for name in ("t", "none")]
+    asked = {"group": "g", "member": "", "generation": -1, "instance": None, "topics": topics}
+    api.commit(asked, 8, Asker(), told.append)
+    codes = [[part["error_code"] for part in row["partitions"]] for row in told[0]["topics"]]
+    unknown = UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [[NONE, unknown], [unknown, unknown]]
