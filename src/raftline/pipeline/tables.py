@@ -17,6 +17,7 @@ Keys, values and headers come as text, unless ``decode`` is ``binary``.
 # Spark says too little of its types for more.
 
 import difflib
+import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -48,6 +49,7 @@ _STORY = {
     "lost": "string",
 }
 _STORY_TIMES = ("first", "last", "dead")
+_PATTERN = re.compile(r"[\\{}\[\]*?]")
 
 
 class Tables:
@@ -153,7 +155,12 @@ class Tables:
             raise NotFound(
                 f"{root} holds nothing of {topic}", f"it has {', '.join(archive.topics()) or '-'}"
             )
-        files = [piece.path for p in partitions for piece in archive.slices(topic, p)]
+        # Spark takes these names for patterns.
+        files = [
+            _PATTERN.sub(r"\\\g<0>", piece.path)
+            for p in partitions
+            for piece in archive.slices(topic, p)
+        ]
         return self._decoded(self._within_times(self._spark.read.parquet(*files), topic))
 
     def _within_times(self, table: "DataFrame", topic: str) -> "DataFrame":
