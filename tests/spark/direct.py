@@ -26,6 +26,8 @@ def read(
     servers: str, topic: str, filters: Sequence[Any] = (), **options: object
 ) -> list[dict[str, Any]]:
     """Make a batch read and return its rows in order."""
+    if filters:
+        options["pushFilters"] = "true"
     made = source(servers, topic, **options)
     reader = made.reader(made.schema())
     left = list(reader.pushFilters(list(filters)))

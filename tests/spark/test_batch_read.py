@@ -110,10 +110,22 @@ class TestFilters:
     def test_spark_leaves_them_to_the_source(
         self, spark: Any, servers: str, topic: str, sent: None, condition: str, count: int
     ):
-        found = read(spark, servers, topic).where(condition)
+        found = read(spark, servers, topic, pushFilters="true").where(condition)
         assert found.count() == count
         plan = found._jdf.queryExecution().optimizedPlan().toString()
         assert "Filter" not in plan, plan
+
+    def test_one_use_of_a_frame_takes_nothing_from_another(
+        self, spark: Any, servers: str, topic: str, sent: None
+    ):
+        """Spark has one plan for all uses; a filter that is taken over would count for all."""
+        found = read(spark, servers, topic)
+        first, second = found.where("partition = 0"), found.where("partition = 1")
+        assert first.count() == 100
+        assert found.count() == 300
+        assert first.union(second).select("partition").distinct().count() == 2
+        assert first.alias("a").join(second.alias("b"), "offset").count() == 100
+        assert found.where("offset < 10").union(found).count() == 330
 
     def test_others_are_left_to_spark(self, spark: Any, servers: str, topic: str, sent: None):
         found = read(spark, servers, topic)

@@ -61,6 +61,12 @@ def test_an_archive_is_a_table_within_the_times_that_were_asked_for(
         assert ask(query, archive=root, source_options=options) == [found]
 
 
+def test_an_archive_may_lie_where_names_look_like_patterns(ask: Any, tmp_path: Path) -> None:
+    root = tmp_path / "of {2026} [*]"
+    put(root, (0, [NOON_MS + at for at in range(10)]))
+    assert ask("select count(*) from orders.archive", archive=str(root)) == [[10]]
+
+
 def test_bytes_are_left_alone_if_wanted(ask: Any) -> None:
     (row,) = ask(
         f"select value, text(value), headers from `{TOPIC}` where text(value) like '%\"id\": 7,%'",
@@ -92,6 +98,16 @@ def test_names_are_found_in_subqueries_and_behind_with(ask: Any) -> None:
         """
     )
     assert row == [6, 6]
+
+
+def test_a_table_that_is_read_twice_is_whole_each_time(ask: Any) -> None:
+    zero = f"(select count(*) from `{TOPIC}` where partition = 0)"
+    one = f"(select count(*) from `{TOPIC}` where partition = 1)"
+    ((first, second, every),) = ask(f"select {zero}, {one}, (select count(*) from `{TOPIC}`)")
+    assert first > 0 < second
+    assert first + second == every == 30
+    again = f"with t as (select * from `{TOPIC}`) select (select count(*) from t where offset < 3)"
+    assert ask(f"{again}, count(*) from t") == [[6, 30]]
 
 
 def test_a_trace_has_one_row_per_message_and_event(ask: Any) -> None:

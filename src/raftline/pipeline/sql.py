@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TABLES_MAX = 50  # in one query
+PUSH_FILTERS = "pushFilters"
 FORMS = ("parquet", "csv", "json")
 _NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 _PART = re.compile(r"`((?:[^`]|``)*)`")
@@ -79,13 +80,18 @@ def run(
         source_options: further options of the data source, as ``startingTimestamp``.
     """
     form = _form_of(output)
-    with Desk(job, archive=archive, decode=decode, options=source_options or {}) as desk:
+    options = {PUSH_FILTERS: "true", **(source_options or {})}
+    with Desk(job, archive=archive, decode=decode, options=options) as desk:
         check_query(job.spark, query)
         found = desk.resolve(query)
+        if not _is_one_scan(found):  # B1 of batch_reader.py
+            desk.drop_tables()
+            del desk.tables.options[PUSH_FILTERS]
+            found = desk.resolve(query)
         if form:
             table = _flat(found) if form == "csv" else found
-            options = {"header": "true", "escape": '"'} if form == "csv" else {}
-            writer = table.write.mode("errorifexists").format(form).options(**options)
+            style = {"header": "true", "escape": '"'} if form == "csv" else {}
+            writer = table.write.mode("errorifexists").format(form).options(**style)
             writer.save(job.place(output))
             return Result(columns=found.columns, rows=[], is_cut=False, written=output)
         rows = found.limit(limit + 1).collect()
@@ -122,8 +128,7 @@ class Desk:
 
     def __exit__(self, *_: object) -> None:
         self.tables.close()
-        for view in self._views:
-            self._spark.sql(f"drop view if exists {view}")
+        self.drop_tables()
         for name in _FUNCTIONS:
             self._spark.sql(f"drop temporary function if exists {name}")
         for name, value in self._before.items():
@@ -145,6 +150,11 @@ class Desk:
                     raise
                 text = self._make(text, error)
         raise InvalidArgument(f"a query of more than {TABLES_MAX} tables", "split it")
+
+    def drop_tables(self) -> None:
+        """Forget the tables that were made; they are made again where a query mentions them."""
+        while self._views:
+            self._spark.sql(f"drop view if exists {self._views.pop()}")
 
     def view(self, name: str, table: "DataFrame") -> str:
         """Make a table known under a name; return the name as SQL quotes it."""
@@ -189,6 +199,13 @@ def check_query(spark: "SparkSession", query: str) -> None:
             )
         below = part.children()
         parts += [below.apply(at) for at in range(below.size())]
+
+
+def _is_one_scan(table: "DataFrame") -> bool:
+    """Say whether a query reads one table, once."""
+    ours: Any = table._jdf
+    plan = ours.queryExecution().analyzed()
+    return plan.collectLeaves().size() == 1 and plan.subqueriesAll().isEmpty()
 
 
 def _flat(table: "DataFrame") -> "DataFrame":

@@ -2,6 +2,11 @@
 
 Each task reads its range from the leader of the partition (or a copy) and opens it itself. Nothing
 passes through the driver but the bounds.
+
+Rules
+    B1  Filters are taken over only where that was asked for. Spark keeps one plan of a Python
+        source for all uses of a frame, and taking over a filter replaces it: another use, in the
+        same query or a later one, would be without the rows that this filter leaves out.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,10 +44,6 @@ class RaftlineReader(DataSourceReader):
             # In the archive nobody looks up offsets by time: the messages are filtered. Not said
             # in partitions(): Spark packs the reader for the tasks before it asks for those.
             self.wanted.narrow_times(options.starting_ms, options.ending_ms)
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Take over comparisons of partition, offset and timestamp."""
-        return push(self.wanted, filters)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the ranges to read, archived ones first."""
@@ -135,6 +136,14 @@ class RaftlineReader(DataSourceReader):
                 "give an end that is there, or failOnDataLoss=false"
             )
         return bounds.commit_end
+
+
+class FilteringReader(RaftlineReader):
+    """A batch read that takes over filters, for frames that are used once. B1."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Take over comparisons of partition, offset and timestamp."""
+        return push(self.wanted, filters)
 
 
 def gone(options: Options, bounds: Bounds, start: int) -> NotFound:

@@ -45,6 +45,7 @@ USES: dict[str, tuple[str, ...]] = {
     "fetchBytes": READS,
     "offsetsPerSplit": READS,
     "archive": (BATCH_READ,),
+    "pushFilters": (BATCH_READ,),
     "startingOffsets": (BATCH_READ, STREAM_READ, QUEUE_READ),
     "startingTimestamp": (BATCH_READ, STREAM_READ),
     "endingOffsets": (BATCH_READ,),
@@ -76,6 +77,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     fetch_bytes: int = FETCH_BYTES
     offsets_per_split: int = OFFSETS_PER_SPLIT
     archive: str = ""  # a directory; "true": where the topic says
+    push_filters: bool = False
     starting: Offsets | int = EARLIEST  # for all partitions, or for each
     starting_ms: int | None = None
     ending: Offsets | int = LATEST
@@ -299,6 +301,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], _Value]]] = {
     "fetchBytes": ("fetch_bytes", _bytes(1 << 16, FETCH_BYTES)),
     "offsetsPerSplit": ("offsets_per_split", _number(1, 1 << 40)),
     "archive": ("archive", _archive),
+    "pushFilters": ("push_filters", _flag),
     "startingOffsets": ("starting", _offsets),
     "startingTimestamp": ("starting_ms", _moment),
     "endingOffsets": ("ending", _offsets),

@@ -51,11 +51,11 @@ class RaftlineDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch read."""
-        from raftline.spark.batch_reader import RaftlineReader
+        from raftline.spark.batch_reader import FilteringReader, RaftlineReader
 
         options = option_table.parse(self.options, option_table.BATCH_READ)
         _check_schema(schema, options)
-        return RaftlineReader(options)
+        return FilteringReader(options) if options.push_filters else RaftlineReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return a stream read, or a queue read where a group is named."""
