@@ -110,6 +110,17 @@ def test_a_table_that_is_read_twice_is_whole_each_time(ask: Any) -> None:
     assert ask(f"{again}, count(*) from t") == [[6, 30]]
 
 
+def test_a_query_is_explained_with_its_tables(ask: Any) -> None:
+    for words in ("explain", "EXPLAIN EXTENDED", " explain formatted"):
+        plan = str(ask(f"{words} select count(*) from `{TOPIC}` where partition = 0"))
+        assert "BatchScan raftline" in plan, plan
+    plan = str(ask(f"explain select count(*) from `{TOPIC}` where partition = 0"))
+    assert "Filter" not in plan.replace("RuntimeFilters", ""), plan
+    assert "Scan" in str(ask(f"explain select reason from `{TOPIC}`.dlq"))
+    with pytest.raises(NotFound, match="no table"):
+        ask("explain select * from nowhere")
+
+
 def test_a_trace_has_one_row_per_message_and_event(ask: Any) -> None:
     rows = ask(
         f"select event, count(*) from \"{TOPIC}.trace\" where `group` = '{GROUP}' group by 1"
@@ -146,6 +157,7 @@ def test_what_there_is_not_is_told_with_what_there_is(ask: Any) -> None:
         "from t insert overwrite directory '{}' select 1 insert overwrite directory '{}' select 2",
         "execute immediate 'insert overwrite directory \"{}\" using parquet select 1 a'",
         "with t as (select 1 a) insert into there select * from t",
+        "explain insert overwrite directory '{}' using parquet select 1 a",
     ],
 )
 def test_a_query_writes_nothing_wherever_its_insert_stands(

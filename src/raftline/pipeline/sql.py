@@ -39,6 +39,7 @@ _SETTINGS = {
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     "spark.sql.runSQLOnFiles": "false",  # raftline.groups is a table, not a file of our source
 }
+_EXPLAIN = re.compile(r"\s*explain\s+(?:(?:extended|codegen|cost|formatted)\s+)?", re.IGNORECASE)
 _MAY_RUN = re.compile(r"(Describe|Explain|Show)\w*")
 _PLANS = "org.apache.spark.sql.catalyst"
 _NO_QUERIES = (
@@ -139,12 +140,22 @@ class Desk:
 
     def resolve(self, query: str) -> "DataFrame":
         """Return a query as Spark understands it, with every table it mentions made."""
+        explain = _EXPLAIN.match(query)
+        if explain is None:
+            return self._resolve(query)[0]
+        # Spark explains that a table is not there, and raises nothing.
+        explained = query[explain.end() :]
+        check_query(self._spark, explained)
+        return self._spark.sql(explain[0] + self._resolve(explained)[1])
+
+    def _resolve(self, query: str) -> "tuple[DataFrame, str]":
+        """Return a query as Spark understands it, and its text with the names that tables have."""
         from pyspark.errors import AnalysisException
 
         text = query
         for _ in range(TABLES_MAX):
             try:
-                return self._spark.sql(text)
+                return self._spark.sql(text), text
             except AnalysisException as error:
                 if not (error.getCondition() or "").startswith(_NOT_FOUND):
                     raise
