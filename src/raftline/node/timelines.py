@@ -50,6 +50,7 @@ SCAN_BYTES_MAX = 64 << 20
 FOUND_MAX = 1_000
 FOUND_BYTES_MAX = 32 << 20  # of keys and names of groups in one answer: half a frame
 STEP_ROWS = 1_000  # messages whose states are looked up in one go
+FIRST_MS, LAST_MS = -(1 << 63), 1 << 63  # all times, also of messages without one (-1)
 
 Row = tuple[int, int, bytes | None]  # offset, timestamp, key
 Each = Callable[[TraceRecord], None]
@@ -154,17 +155,17 @@ class Timelines:
             if isinstance(rest, RaftlineError):
                 done(rest)
             else:
-                window = msgspec.structs.replace(wanted, from_ms=0, to_ms=1 << 62)
+                window = msgspec.structs.replace(wanted, from_ms=FIRST_MS, to_ms=LAST_MS)
                 _Look(self._node, host, window, given, done, is_complete=not rest).start()
 
-        _Scan(self._node, host, wanted.from_ms, each, finished).start()
+        _Scan(self._node, host, max(0, wanted.from_ms), each, finished).start()
 
 
 class Wanted(msgspec.Struct, frozen=True):
     """Which messages are meant."""
 
-    from_ms: int = 0
-    to_ms: int = 1 << 62
+    from_ms: int = FIRST_MS
+    to_ms: int = LAST_MS
     key: bytes | None = None
     member: str = ""  # to whom it was delivered
     group: str = ""

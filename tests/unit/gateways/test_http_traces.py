@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
+from raftline.model.records import seal_batch
 from tests.unit.gateways.sim_web import GROUP, TOPIC, SimWeb, serve_sim, words
+from tests.unit.gateways.web import BATCH
 from tests.unit.node.whole import host, lead
 
 SEARCH = f"/v1/traces/search?topic={TOPIC}"
@@ -299,6 +303,27 @@ def test_search_by_time_window() -> None:
         assert len(await found(web, "from=2026-01-01T00:00:00Z")) == 5
         assert await found(web, "to=2026-01-01T00:00:00Z") == []
         assert await found(web, f"from={base + 4000}") == ["orders.0.4"]
+
+    serve_sim(scenario)
+
+
+@pytest.mark.parametrize("topic", ["orders", "tasks"])
+def test_messages_without_a_time_are_found_where_none_is_asked_for(topic: str) -> None:
+    async def scenario(web: SimWeb) -> None:
+        await web.create(topic)
+        await web.publish("1", topic=topic)
+        path = f"/v1/topics/{topic}/partitions/0/messages"
+        await web.ask("POST", path, seal_batch([(None, b"2", (), -1)]), {"Content-Type": BATCH})
+        assert len(await web.receive("one", topic, count=2, member="w1")) == 2
+        both = [f"{topic}.0.0", f"{topic}.0.1"]
+        search = f"/v1/traces/search?topic={topic}"
+        for query in ("", "&group=one", "&member=w1"):
+            rows = (await web.ok("GET", search + query))["messages"]
+            assert sorted(row["id"] for row in rows) == both
+        rows = (await web.ok("GET", search + "&from=1"))["messages"]
+        assert [row["id"] for row in rows] == both[:1]
+        if topic == "tasks":
+            assert [row["id"] for row in (await web.ok("GET", "/tasks"))["tasks"]] == both
 
     serve_sim(scenario)
 
