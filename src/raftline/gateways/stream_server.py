@@ -78,6 +78,7 @@ class StreamServer(Generic[C]):
         self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
         self.counts = counts
+        counts.connections = 0
         self.tick = 0
         self.inflight_bytes_max = inflight_bytes_max
         self.idle_ticks_max = idle_ticks_max

@@ -144,7 +144,7 @@ class Glances:
             leads=len(led),
             replicas=len(node.shards),
             uptime_ms=int(node.clock.mono_ms() - node.started_mono),
-            connections=sum(row.connections for row in counters.gateways.values()),
+            connections=sum(row.connections or 0 for row in counters.gateways.values()),
             free_bytes=node.upkeep.free_bytes,
             total_bytes=node.upkeep.total_bytes,
             wal_bytes=node.wal.bytes_used,

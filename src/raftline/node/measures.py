@@ -75,7 +75,8 @@ class Measures:
 
     def _gateways(self, board: Board) -> None:
         for name, counts in self._node.counters.gateways.items():
-            board.put("raftline_connections", counts.connections, name)
+            if counts.connections is not None:
+                board.put("raftline_connections", counts.connections, name)
             board.put("raftline_requests_total", counts.requests, name)
             board.put("raftline_requests_slow_total", counts.slow, name)
             for code, count in counts.refused.items():

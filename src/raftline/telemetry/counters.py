@@ -73,7 +73,7 @@ class GatewayCounts:
     __slots__ = ("connections", "refused", "requests", "slow")
 
     def __init__(self) -> None:
-        self.connections = 0  # now
+        self.connections: int | None = None  # now; None: nobody counts them
         self.requests = 0
         self.slow = 0
         self.refused: dict[str, int] = {}  # by code

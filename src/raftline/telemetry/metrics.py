@@ -54,7 +54,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         _m("process_start_time_seconds", GAUGE, "when the process began, Unix time", fold=MAX),
     ),
     "Gateways": (
-        _m("raftline_connections", GAUGE, "clients connected now", "gateway"),
+        _m("raftline_connections", GAUGE, "clients connected now (gRPC: not told)", "gateway"),
         _m("raftline_requests_total", COUNTER, "requests answered", "gateway"),
         _m(
             "raftline_requests_refused_total",

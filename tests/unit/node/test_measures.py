@@ -173,3 +173,14 @@ def test_a_look_wakes_no_shard(sim: SimCluster) -> None:
     assert total(sim, "raftline_shards_quiet") == 6
     answer_of(sim, lambda done: node(sim, sim.nodes[0]).glances.all(1_000, done))
     assert total(sim, "raftline_shards_quiet") == 6
+
+
+def test_connections_are_told_of_gateways_that_count_them(sim: SimCluster) -> None:
+    """gRPC's library does not tell how many there are: 0 was a wrong answer."""
+    name = sim.running[0]
+    counters = node(sim, name).counters
+    counters.gateway("grpc").requests += 1
+    counters.gateway("http").connections = 3
+    rows = scrape(sim, name).items()
+    found = {labels: value for (metric, labels), value in rows if "connections" in metric}
+    assert found == {(("gateway", "http"),): 3}
