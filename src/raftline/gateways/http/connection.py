@@ -23,7 +23,7 @@ from raftline.gateways.http import replies
 from raftline.gateways.http.chunks import ChunkedBody
 from raftline.gateways.http.head import HEAD_BYTES_MAX, LENGTH_DIGITS_MAX, Refused
 from raftline.gateways.stream_connection import StreamConnection
-from raftline.model.errors import InvalidArgument, RaftlineError
+from raftline.model.errors import InvalidArgument, RaftlineError, TooLarge
 
 if TYPE_CHECKING:
     from raftline.gateways.http.server import HttpServer
@@ -386,10 +386,17 @@ class HttpConnection(StreamConnection[Exchange, "HttpServer"]):
         known.close = True
         exchange = Exchange(self, known, EXCHANGE_BYTES)
         known.label = "a request that does not parse"
-        error = InvalidArgument(str(refusal), "send HTTP/1.1 as RFC 9112 has it")
+        error = _error_of(refusal)
         body = msgspec.json.encode({"error": replies.error_body(error)})
         self.server.counts.refuse(error.code)
         exchange.send(body, refusal.status)
+
+
+def _error_of(refusal: Refused) -> RaftlineError:
+    if refusal.status != 413:
+        return InvalidArgument(str(refusal), "send HTTP/1.1 as RFC 9112 has it")
+    hint = "send less in one request; limits.request_bytes_max is the node's setting"
+    return RaftlineError.from_wire((TooLarge.code, str(refusal), hint, {}))
 
 
 def _never(connection: HttpConnection, known: Known, body: bytes) -> None:
