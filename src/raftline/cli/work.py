@@ -13,13 +13,14 @@ from raftline.cli import exits
 from raftline.cli.session import Session
 from raftline.client import clock
 from raftline.client.messages import from_json
-from raftline.model.errors import RaftlineError, TimedOut, Unavailable
+from raftline.model.errors import LeaseLost, OverLimit, RaftlineError, TimedOut, Unavailable
 from raftline.model.intervals import IntervalSet
 
 RECEIVE_MAX = 100  # messages leased at a time
 LAST_LOOK_MS = 250  # wait of a receive before nothing counts as left
 FOLLOW_WAIT_MS = 5_000
 PAUSE_MS = 500
+PASSING = (Unavailable, TimedOut, OverLimit)
 
 Row = dict[str, Any]
 
@@ -88,13 +89,13 @@ class Work:
                     continue
                 if not rows:
                     break
-                printed += self._take(rows, window)
+                printed += self._take(rows, window, follow=follow)
         finally:
             with contextlib.suppress(RaftlineError):
                 self._settle("release", self._held)
         return exits.REFUSED if self._is_lost else exits.DONE
 
-    def _take(self, rows: list[Row], window: Window) -> int:
+    def _take(self, rows: list[Row], window: Window, *, follow: bool) -> int:
         """Print what is meant and ack it; what was leased and not printed is released."""
         from raftline.cli.consume import print_message
 
@@ -112,7 +113,7 @@ class Work:
                 waiting.remove(row["lease_token"])
         finally:
             self._held += waiting
-            self._settle("ack", printed)
+            self._ack(printed, follow=follow)
         return len(printed)
 
     def _is_meant(self, row: Row, window: Window) -> bool:
@@ -135,7 +136,7 @@ class Work:
         path = f"/v1/topics/{_quoted(self._topic)}/groups/{_quoted(self._group)}/receive"
         try:
             rows = self._session.call("POST", path, body, wait_ms=wait_ms)["messages"]
-        except (Unavailable, TimedOut) as error:
+        except PASSING as error:
             if not follow:
                 raise
             self._session.note(f"{error.message}; trying again")
@@ -143,17 +144,40 @@ class Work:
             return None
         return None if follow and not rows else rows
 
-    def _settle(self, verb: str, tokens: list[str]) -> None:
-        if not tokens:
-            return
-        body: Row = {"lease_tokens": tokens}
-        results = self._session.call("POST", f"/v1/messages/{verb}", body).get("results", [])
-        lost = [result for result in results if result["error"]]
-        if lost and verb == "ack":
+    def _ack(self, tokens: list[str], *, follow: bool) -> None:
+        """Ack what is printed; again while nobody answers, else it is printed twice."""
+        until_ms = clock.mono_ms() + self._session.timeout_ms
+        lost, left = self._try_to_ack(tokens)
+        if lost:
             self._is_lost = True
             self._session.note(
-                f"{len(lost)} acks came too late and were refused: these messages come again"
+                f"{lost} acks came too late and were refused: these messages come again"
             )
+        while left and clock.mono_ms() < until_ms:
+            clock.pause(PAUSE_MS)
+            _, left = self._try_to_ack(left)  # "too late" now: the first may have counted
+        if left and not follow:
+            raise TimedOut(f"acking {len(left)} messages", self._session.timeout_ms)
+        if left:
+            self._session.note(f"{len(left)} acks were not answered: these messages may come again")
+
+    def _try_to_ack(self, tokens: list[str]) -> tuple[int, list[str]]:
+        """Return how many acks were refused, and those that nobody answered."""
+        try:
+            results = self._settle("ack", tokens)
+        except LeaseLost:
+            return len(tokens), []  # as a node says it of all
+        except PASSING:
+            return 0, tokens
+        errors = [(row["lease_token"], _error(row["error"])) for row in results if row["error"]]
+        left = [token for token, error in errors if isinstance(error, PASSING)]
+        return len(errors) - len(left), left
+
+    def _settle(self, verb: str, tokens: list[str]) -> list[Row]:
+        if not tokens:
+            return []
+        body: Row = {"lease_tokens": tokens}
+        return self._session.call("POST", f"/v1/messages/{verb}", body).get("results", [])
 
     def _reset(self, window: Window, start: str | int | None) -> None:
         body: Row = {"topic": self._topic, "kind": "work", "create": True}
@@ -184,6 +208,10 @@ class Work:
                 self._left += 1
         if not self._left:
             sys.stdout.flush()
+
+
+def _error(told: Row) -> RaftlineError:
+    return RaftlineError.from_wire((told["code"], told["message"], told["hint"], {}))
 
 
 def _quoted(name: str) -> str:

@@ -96,6 +96,57 @@ def test_a_peek_of_all_partitions_shows_those_that_have_the_offset(raftline) -> 
         assert raftline(*words, "-p", "0").code == 4
 
 
+def told(code: str) -> dict[str, Any]:
+    error = {"code": code, "message": "no", "hint": "try"} if code else None
+    return {"lease_token": "t0", "error": error}
+
+
+def acked(raftline, monkeypatch: pytest.MonkeyPatch, *answers: Answer) -> tuple[int, str, int]:
+    """Have one message printed and acked; return exit code, what was said, and how many acks."""
+    monkeypatch.setattr("raftline.cli.work.PAUSE_MS", 1)
+    acks = iter(answers)
+
+    def script(method: str, path: str, query: dict[str, list[str]], body: Any) -> Answer:
+        if path == "/v1/topics/orders":
+            return 200, TOPIC
+        if path.endswith("/receive"):
+            row = {"partition": 0, "offset": 0, "timestamp": 5, "key": None, "value": "v"}
+            return 200, {"messages": [{**row, "attempt": 1, "lease_token": "t0"}]}
+        return next(acks) if path == "/v1/messages/ack" else (200, {})
+
+    words = ("consume", "orders", "--group", "g", "--follow", "-n", "1", "--server")
+    with ScriptedServer(script) as server:
+        ran = raftline(*words, server.url)
+    assert ran.out == "v\n"
+    return ran.code, ran.err, sum(path == "/v1/messages/ack" for _, path, _ in server.asked)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [(0, None), refusal(503, "no_quorum"), refusal(429, "over_limit"),
+     (200, {"results": [told("no_quorum")]})],
+    ids=["no answer", "no quorum", "over the limit", "one of many"],
+)  # fmt: skip
+def test_an_ack_that_is_not_answered_is_sent_again(
+    raftline, first: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that died between a print and its ack ended consume --follow; it was printed again."""
+    for second in (200, {"results": [told("")]}), refusal(409, "lease_lost"):
+        assert acked(raftline, monkeypatch, first, second) == (0, "", 2)
+
+
+@pytest.mark.parametrize(
+    "answer", [refusal(409, "lease_lost"), (200, {"results": [told("lease_lost")]})]
+)
+def test_an_ack_that_came_too_late_ends_nothing(
+    raftline, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all acks of a call were late, the command ended with that."""
+    code, said, count = acked(raftline, monkeypatch, answer)
+    assert (code, count) == (6, 1)
+    assert said == "1 acks came too late and were refused: these messages come again\n"
+
+
 @pytest.mark.parametrize(
     ("code", "status", "exit_code"),
     [
