@@ -1,6 +1,9 @@
 """The async client where there is nobody to talk to."""
 
 import asyncio
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -37,6 +40,29 @@ def test_after_the_close_everything_hears_of_it_at_once() -> None:
         await _hears_that_it_is_closed(line)
 
     asyncio.run(main())
+
+
+async def _reads_as_it_is_closed(url: str) -> None:
+    async with raftline.connect_async(url, timeout="60s") as line:
+        reading = asyncio.create_task(line.read("orders", wait="60s"))
+        await asyncio.sleep(0.2)
+    async with asyncio.timeout(2):
+        with pytest.raises(Unavailable, match="the client is closed"):
+            await reading
+
+
+@pytest.mark.parametrize("listens", [True, False], ids=["under way", "between two attempts"])
+def test_who_waits_for_an_answer_hears_of_the_close_at_once(listens: bool) -> None:
+    """It was asked again until the time was up, of a client that asks nobody any more."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"http://127.0.0.1:{mute.getsockname()[1]}" if listens else NOBODY
+        asyncio.run(_reads_as_it_is_closed(url))
+        with raftline.connect(url, timeout="60s") as line, ThreadPoolExecutor() as threads:
+            reading = threads.submit(line.read, "orders", wait="60s")
+            time.sleep(0.2)
+            line.close()
+            with pytest.raises(Unavailable, match="the client is closed"):
+                reading.result(2)
 
 
 def test_a_client_that_was_closed_before_its_first_use_stays_closed() -> None:

@@ -21,7 +21,7 @@ from raftline.client.core.batches import Batch
 from raftline.client.core.receives import Leased, Wish
 from raftline.client.core.settles import Lease, Settles
 from raftline.client.leased import LeasedMessage
-from raftline.client.line import Line
+from raftline.client.line import Line, Sending
 from raftline.client.received import Receiving
 from raftline.model.errors import InvalidArgument, RaftlineError, TimedOut, Unavailable
 from raftline.model.message import Message
@@ -165,12 +165,15 @@ def test_a_receiver_takes_whole_numbers_of_any_kind(line: Line) -> None:
 def test_what_was_on_its_way_when_the_client_was_closed_is_in_doubt() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         line = Line(f"http://127.0.0.1:{silent.getsockname()[1]}")
-        sending = line.send("t", b"v")
+        # as the core does that takes it in
+        sending = Sending(line=line, load=Batch("t", 0, 0, 0.0))
+        unsent = line.send("t", b"v")  # its topic is looked up
         line.background.wait(lambda done: (line._drain(), done(True)), 5)
-        sending.load = Batch("t", 0, 0, 0.0)  # as the core does that takes it in
         line.background.stop()
         with pytest.raises(TimedOut):
             sending.result()
+        with pytest.raises(Unavailable):
+            unsent.result()
         with pytest.raises(Unavailable):
             line.send("t", b"v")
 

@@ -9,6 +9,7 @@ Rules
     C4  Where no node listens at all and nothing was sent, the caller hears it after
         ``PATIENCE_MS``.
     C5  An attempt that can be repeated has ``ATTEMPT_MS``, so that a node that hangs costs no more.
+    C6  Once the client is closed no attempt is made: who waits for an answer hears it at once.
 """
 
 from collections.abc import Callable
@@ -42,7 +43,7 @@ AskDone = Callable[[Reply | RaftlineError], None]
 class Caller:
     """Makes calls to whichever node answers."""
 
-    __slots__ = ("clock", "network", "on_trouble", "rng", "topology")
+    __slots__ = ("clock", "is_closed", "network", "on_trouble", "resting", "rng", "topology")
 
     def __init__(self, clock: Clock, network: Network, topology: Topology, rng: Random) -> None:
         self.clock = clock
@@ -50,6 +51,8 @@ class Caller:
         self.topology = topology
         self.rng = rng
         self.on_trouble: Callable[[], None] = lambda: None  # leaders may have changed
+        self.is_closed = False
+        self.resting: set[_Call] = set()  # until their next attempt
 
     def call(
         self,
@@ -65,6 +68,12 @@ class Caller:
         again once ``is_wanted`` says so.
         """
         _Call(self, ask, timeout_ms, done, repeated, is_wanted).attempt()
+
+    def close(self) -> None:
+        """End the calls that wait for their next attempt; others end with this one. C6."""
+        self.is_closed = True
+        for call in list(self.resting):
+            call.rested()
 
     def pause_ms(self, tries: int) -> float:
         """Return how long to wait before the next attempt."""
@@ -118,6 +127,9 @@ class _Call:
             self._fail(self._problem)
             return
         caller, ask = self._caller, self._ask
+        if caller.is_closed:
+            self._fail(Unavailable("the client is closed", "connect again"))
+            return
         now = caller.clock.mono_ms()
         left = self._deadline_ms - now
         if left <= 0:
@@ -189,7 +201,17 @@ class _Call:
         caller.on_trouble()
         left = self._deadline_ms - caller.clock.mono_ms()
         pause = caller.pause_ms(self._tries)
-        caller.clock.call_later(max(0.0, min(pause, left)), self.attempt)
+        caller.resting.add(self)
+        if caller.is_closed:
+            self.rested()
+        else:
+            caller.clock.call_later(max(0.0, min(pause, left)), self.rested)
+
+    def rested(self) -> None:
+        """Make the next attempt, once."""
+        if self in self._caller.resting:
+            self._caller.resting.discard(self)
+            self.attempt()
 
     def _give_up(self) -> None:
         self._fail(self._problem or self._timed_out())

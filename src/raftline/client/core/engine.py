@@ -213,7 +213,8 @@ class Engine:
             done()
 
     def close(self) -> None:
-        """End the upkeep."""
+        """End the upkeep, and the calls that somebody waits for still."""
         self.is_closed = True
+        self.caller.close()
         if self._refresh_timer is not None:
             self._refresh_timer.cancel()
