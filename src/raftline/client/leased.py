@@ -8,7 +8,7 @@ from raftline.client.core.batches import known_id
 from raftline.client.core.receives import Leased, Receiver
 from raftline.client.core.settles import ACK, EXTEND, NACK, REJECT, RELEASE, Settle, Told
 from raftline.model.errors import InvalidArgument
-from raftline.model.limits import OFFSET_MAX
+from raftline.model.limits import LEASE_MS_MAX, LEASE_MS_MIN, NACK_DELAY_MS_MAX, OFFSET_MAX
 from raftline.model.message import Header
 from raftline.model.settings import parse_duration_ms
 
@@ -126,7 +126,7 @@ class LeasedMessage:
         return (self._lease, self._stored.offset, ACK, 0, "", told)
 
     def _nacked(self, reason: str, delay: "Duration | None") -> Settle:
-        delay_ms = BACKOFF if delay is None else duration_ms(delay)  # refused: not settled
+        delay_ms = BACKOFF if delay is None else nack_delay_ms(delay)  # refused: not settled
         self._settle_once()
         return (self._lease, self._stored.offset, NACK, delay_ms, plain_text(reason), None)
 
@@ -139,7 +139,9 @@ class LeasedMessage:
         return (self._lease, self._stored.offset, RELEASE, 0, "", None)
 
     def _extended(self, lease: "Duration | None") -> Settle:
-        lease_ms = self._lease.lease_ms if lease is None else duration_ms(lease)
+        lease_ms = self._lease.lease_ms
+        if lease is not None:
+            lease_ms = _within("lease", lease, LEASE_MS_MIN, LEASE_MS_MAX)
         return (self._lease, self._stored.offset, EXTEND, lease_ms, "", None)
 
     def _settle_once(self) -> None:
@@ -168,6 +170,20 @@ def plain_text(reason: object) -> str:
     Anything is taken: a reason that cannot be sent must not keep a message from being settled.
     """
     return str(reason).encode("utf-8", "replace").decode()
+
+
+def nack_delay_ms(delay: Duration) -> int:
+    """Return the delay of a nack. Raises InvalidArgument: a node takes it not, and nobody hears."""
+    return _within("delay", delay, 0, NACK_DELAY_MS_MAX)
+
+
+def _within(what: str, value: Duration, least_ms: int, most_ms: int) -> int:
+    found = duration_ms(value)
+    if not least_ms <= found <= most_ms:
+        raise InvalidArgument(
+            f"a {what} of {found} ms is out of bounds", f"{least_ms} to {most_ms} ms"
+        )
+    return found
 
 
 def duration_ms(value: Duration) -> int:

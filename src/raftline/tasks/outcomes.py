@@ -1,6 +1,6 @@
 """What a task may raise to say more than that it failed."""
 
-from raftline.client.leased import Duration, duration_ms
+from raftline.client.leased import Duration, nack_delay_ms
 
 
 class Retry(Exception):
@@ -15,7 +15,7 @@ class Retry(Exception):
     def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
         super().__init__(reason or "the task asked to be run again")
         if delay is not None:
-            duration_ms(delay)
+            nack_delay_ms(delay)
         self.delay = delay
 
 

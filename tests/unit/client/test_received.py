@@ -108,10 +108,14 @@ def test_who_waits_for_many_acks_hears_that_they_were_not_taken(line: Line) -> N
     asyncio.run(_acked_in_vain())
 
 
-def test_a_word_that_is_refused_settles_nothing(line: Line) -> None:
+@pytest.mark.parametrize("delay", ["soon", "30d", -1])
+def test_a_word_that_is_refused_settles_nothing(line: Line, delay: str | int) -> None:
+    """One that only the node refused was lost: the message came again when its lease was over."""
     (message,) = list(islice(supplied(line, 1, extend=False), 1))
     with pytest.raises(InvalidArgument):
-        message.nack("too early", delay="soon")
+        message.nack("too early", delay=delay)
+    with pytest.raises(InvalidArgument):
+        message.extend(delay, wait=False)
     assert not message.is_settled
     message.nack("too early", delay="1s")
 

@@ -246,9 +246,10 @@ def test_whatever_can_be_awaited_is_awaited() -> None:
     assert ran == ["later"]
 
 
-def test_a_delay_that_is_none_is_refused_where_it_is_written() -> None:
+@pytest.mark.parametrize("delay", ["soon", "30d", -1])
+def test_a_delay_that_is_none_is_refused_where_it_is_written(delay: str | int) -> None:
     with pytest.raises(InvalidArgument):
-        Retry(delay="soon")
+        Retry(delay=delay)
 
 
 def test_a_worker_that_drains_does_not_end_because_nobody_answers(
