@@ -105,7 +105,7 @@ def list_tasks(
             short(row["worker_id"], 24),
             short(row["last_error"], 40),
         )
-    session.table({"tasks": found}, rows, "there are no such tasks")
+    session.table({"tasks": found}, rows, f"there are no {'such ' if status else ''}tasks")
 
 
 @commands.command()
