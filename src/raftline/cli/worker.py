@@ -47,8 +47,8 @@ def worker(
 
     Without MODULE:APP and without --exec nothing is run: each task is printed and acked.
 
-    A command gets the payload on standard input and RAFTLINE_ID, RAFTLINE_TYPE and RAFTLINE_ATTEMPT
-    in its environment.
+    A command gets the payload on standard input and RAFTLINE_ID, RAFTLINE_TYPE (with --topic the
+    key) and RAFTLINE_ATTEMPT in its environment.
 
     For example:
 
