@@ -11,7 +11,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from raftline.client.core.ports import Ask, Reply
-from raftline.model.errors import InvalidArgument
+from raftline.client.core.wire import read_body
+from raftline.model.errors import InvalidArgument, RaftlineError
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -29,8 +30,11 @@ class Query(Generic[T]):
         self._pick = pick
 
     def answer(self, reply: Reply) -> T:
-        """Read the answer."""
-        return self._pick(msgspec.json.decode(reply.body or b"{}"))
+        """Read the answer. Raises Internal: it is none of a node."""
+        found = read_body(lambda body: self._pick(msgspec.json.decode(body or b"{}")), reply)
+        if isinstance(found, RaftlineError):
+            raise found
+        return found
 
 
 def _whole(answer: Any) -> Json:
