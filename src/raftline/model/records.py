@@ -63,7 +63,7 @@ def seal_batch(
         InvalidArgument: nothing to seal, or a compression that is not available.
         TooLarge: too many messages, or a key or headers over their bounds.
     """
-    _check_messages(messages)
+    check_messages(messages)
     if compression not in COMPRESSIONS:
         raise InvalidArgument(f"compression {compression!r} is not one of {COMPRESSIONS}")
     producer = (producer_id, producer_epoch, base_sequence)
@@ -217,7 +217,8 @@ def _get_bytes(batch: bytes, position: int, end: int) -> tuple[bytes | None, int
     return batch[position : position + length], position + length
 
 
-def _check_messages(messages: Sequence[NewMessage]) -> None:
+def check_messages(messages: Sequence[NewMessage]) -> None:
+    """Refuse what cannot be sealed. Raises InvalidArgument, TooLarge."""
     if not messages:
         raise InvalidArgument("a batch needs at least one message")
     if len(messages) > BATCH_MESSAGES_MAX:

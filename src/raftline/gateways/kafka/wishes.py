@@ -23,7 +23,7 @@ from raftline.model.batch import COMPRESSION_MASK, NO_PRODUCER, BatchInfo, Buffe
 from raftline.model.calls import Appended, NewWaiting
 from raftline.model.errors import CorruptBatch, InvalidArgument, RaftlineError
 from raftline.model.message import Header, Message, NewMessage
-from raftline.model.records import open_batch, seal_batch
+from raftline.model.records import check_messages, open_batch, seal_batch
 from raftline.model.settings import Value
 from raftline.node.led import LedPartition
 from raftline.node.parcels import NewParcel
@@ -77,6 +77,8 @@ class Wishes:
         elif info.producer_id != NO_PRODUCER:
             led.send_parcel(make_parcel(info, messages, wanted), timeout_ms, done)
         else:
+            # Clients may seal longer keys and headers than we do: known now, nothing is stored.
+            check_messages([(one.key, one.value, one.headers, 0) for one in messages])
             _Apart(self._publisher, led.topic, partition, timeout_ms, done).send(messages, wanted)
 
     def _wanted(self, topic: str, messages: list[Message]) -> list[Wanted]:
