@@ -271,6 +271,29 @@ def test_a_log_begins_with_its_first_message_also_if_that_has_no_time() -> None:
     serve(scenario)
 
 
+def test_a_read_that_waits_is_answered_before_its_deadline() -> None:
+    """It waited to the last millisecond: all its caller heard was that the time was up."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        await rig.stubs.MessageService.Read(read())  # the leader is known now
+        asked: list[int] = []
+        ask = rig.node.read
+
+        def note(*arguments: Any, **more: Any) -> None:
+            asked.extend(arguments[4:6])
+            ask(*arguments, **more)
+
+        rig.node.read = note
+        reply = await rig.stubs.MessageService.Read(read(wait_ms=5_000), timeout=3)
+        assert (list(reply.messages), reply.next_offset) == ([], 0)
+        wait_ms, timeout_ms = asked
+        assert timeout_ms < 4_000
+        assert wait_ms == timeout_ms - 100
+
+    serve(scenario)
+
+
 def test_a_stream_reads_what_comes() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.create()

@@ -23,6 +23,7 @@ from raftline.wire.proto.raftline.v1.errors_pb2 import Error, StatusDetails
 
 CODE_KEY, ERROR_KEY, DETAILS_KEY = "raftline-code", "raftline-error-bin", "grpc-status-details-bin"
 TIMEOUT_KEY = "raftline-timeout-ms"
+REPLY_MS = 100  # of a caller's deadline kept for the way back
 DETAILS_CHARS_MAX = 2_000  # of the status text; the whole is in ERROR_KEY up to as much again
 
 Done = Callable[[Any], None]
@@ -54,6 +55,16 @@ class Call:
         if left_s is None:
             return min(self._timeout_ms, self._asked_ms)
         return max(1, min(self._asked_ms, int(left_s * 1000)))
+
+    def waiting(self, wait_ms: int) -> tuple[int, int]:
+        """Return how long a call that waits may do so, and its timeout.
+
+        Who said a deadline is answered before it; without one the wait comes on top.
+        """
+        timeout_ms = self.timeout_ms
+        if self.has_deadline:
+            return max(0, min(wait_ms, timeout_ms - REPLY_MS)), timeout_ms
+        return wait_ms, timeout_ms + wait_ms
 
     @property
     def stream_timeout_ms(self) -> int:

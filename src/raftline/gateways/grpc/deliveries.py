@@ -14,7 +14,6 @@ from raftline.node.ports import Clock
 from raftline.wire.proto.raftline.v1 import deliveries_pb2 as pb
 
 COUNT_DEFAULT = 10
-REPLY_MS = 100  # of a caller's deadline kept for the way back
 
 
 class DeliveryService:
@@ -31,11 +30,7 @@ class DeliveryService:
         """Lease messages; wait for some if there are none."""
         wish = self._leasing.wish_of(request, COUNT_DEFAULT)
         wait_ms = bounded("wait_ms", request.wait_ms, 0, 0, WAIT_MS_MAX)
-        timeout_ms = call.timeout_ms
-        if call.has_deadline:
-            wait_ms = max(0, min(wait_ms, timeout_ms - REPLY_MS))
-        else:
-            timeout_ms += wait_ms
+        wait_ms, timeout_ms = call.waiting(wait_ms)
         received = await self._leasing.lease(wish, wish.count, wait_ms, timeout_ms, call.is_wanted)
         return self._leasing.reply_of(wish, received)
 

@@ -38,7 +38,6 @@ from raftline.node.ports import Clock
 from raftline.wire.proto.raftline.v1 import groups_pb2 as pb
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 10_000
-REPLY_MS = 100  # of a caller's deadline kept for the way back
 WORK_FIELDS = (
     "floor", "next_offset", "log_start", "lag", "generation", "fresh", "leased", "resting",
     "ready", "dying", "dead",
@@ -91,9 +90,7 @@ class GroupService:
     async def poll(self, request: pb.PollRequest, call: Call) -> pb.PollReply:
         """Read on in the member's partitions; counts as a heartbeat."""
         most = self._reply_bytes_max
-        wait_ms = bounded("wait_ms", request.wait_ms, 0, 0, WAIT_MS_MAX)
-        if call.has_deadline:
-            wait_ms = max(0, min(wait_ms, call.timeout_ms - REPLY_MS))
+        wait_ms, _ = call.waiting(bounded("wait_ms", request.wait_ms, 0, 0, WAIT_MS_MAX))
         wish = PollWish(
             request.group,
             request.member,

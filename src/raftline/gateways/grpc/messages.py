@@ -38,7 +38,12 @@ from raftline.machines.partition.side_car import SideCar, hash_key
 from raftline.model.batch import BatchInfo, check_batch, split_batches
 from raftline.model.calls import Appended, Looked, ReadReply
 from raftline.model.errors import DuplicateKey, InvalidArgument, RaftlineError
-from raftline.model.limits import OFFSET_MAX, PRODUCER_NAME_CHARS_MAX, READ_BYTES_DEFAULT
+from raftline.model.limits import (
+    OFFSET_MAX,
+    PRODUCER_NAME_CHARS_MAX,
+    READ_BYTES_DEFAULT,
+    WAIT_MS_MAX,
+)
 from raftline.model.message import Header, NewMessage
 from raftline.model.priorities import parse_priority
 from raftline.node.ports import Clock
@@ -193,8 +198,8 @@ class MessageService(NodePublisher):
 
     async def read(self, request: pb.ReadRequest, call: Call) -> pb.ReadReply:
         """Read a partition from an offset on."""
-        wait_ms = max(0, min(request.wait_ms, call.timeout_ms - 1))
-        return await self._read(request, request.offset, wait_ms, call.timeout_ms)
+        wait_ms, timeout_ms = call.waiting(max(0, min(request.wait_ms, WAIT_MS_MAX)))
+        return await self._read(request, request.offset, wait_ms, timeout_ms)
 
     async def read_stream(self, request: pb.ReadRequest, call: Call, send: Send) -> None:
         """Read on and on; with ``wait_ms`` until nothing came for so long."""
