@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import signal
 import socket
 import sys
+from types import FrameType
 from typing import Any
 from urllib.parse import quote
 
@@ -81,6 +83,7 @@ class Work:
         if window.to_ms is not None:
             self._find(window)
         printed = 0
+        before = signal.signal(signal.SIGTERM, _interrupt)  # as Ctrl-C: what is held is given back
         try:
             while (not count or printed < count) and self._left != 0:
                 wanted = min(count - printed if count else RECEIVE_MAX, RECEIVE_MAX)
@@ -93,6 +96,7 @@ class Work:
         finally:
             with contextlib.suppress(RaftlineError):
                 self._settle("release", self._held)
+            signal.signal(signal.SIGTERM, before)
         return exits.REFUSED if self._is_lost else exits.DONE
 
     def _take(self, rows: list[Row], window: Window, *, follow: bool) -> int:
@@ -212,6 +216,11 @@ class Work:
 
 def _error(told: Row) -> RaftlineError:
     return RaftlineError.from_wire((told["code"], told["message"], told["hint"], {}))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise KeyboardInterrupt
 
 
 def _quoted(name: str) -> str:

@@ -4,6 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,35 @@ def test_all_is_sent_though_nobody_reads_the_ids(tmp_path: Path, unbuffered: str
         code, told = run_unread("raftline", *words, PYTHONUNBUFFERED=unbuffered)
     assert (code, told) == (8, "")
     assert len(sent) == 2000
+
+
+def test_what_is_leased_is_released_when_it_is_told_to_end() -> None:
+    """By SIGTERM, as supervisors do: it ended at once, and all of it stayed leased."""
+    rows = [
+        {"id": f"orders.0.{n}", "partition": 0, "offset": n, "timestamp": 5, "value": "v",
+         "attempt": 1, "lease_token": f"token-{n}"}
+        for n in range(3)
+    ]  # fmt: skip
+    polls: list[str] = []
+
+    def script(method: str, path: str, query: dict[str, list[str]], body: Any) -> Answer:
+        if path == "/v1/topics/orders":
+            return 200, {"partitions": [{"partition": 0}]}
+        if path.endswith("/receive"):
+            polls.append(path)
+            return 200, {"messages": rows if len(polls) == 1 else []}
+        return 200, {"results": []}
+
+    line = "consume orders --group g --follow --from-time 2026-01-01 --server"
+    with ScriptedServer(script) as server:
+        command = [sys.executable, "-m", "raftline", *line.split(), server.url]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as running:
+            while len(polls) < 2:
+                time.sleep(0.01)
+            running.terminate()
+            assert running.wait(10) == 130
+    (released,) = [body for _, path, body in server.asked if path == "/v1/messages/release"]
+    assert sorted(released["lease_tokens"]) == ["token-0", "token-1", "token-2"]
 
 
 def test_seeds_end_when_nobody_reads_of_them() -> None:
