@@ -12,7 +12,9 @@ Rules
 """
 
 import atexit
+import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -102,6 +104,11 @@ class Line:
         self.scheduled = Scheduled(self.run)
         self.dlq = Letters(self.run)
         atexit.register(self.close)
+        _LINES.add(self)
+
+    def renew_lock(self) -> None:
+        """Have a lock that nobody holds: in a fork, who held it stayed in the other process."""
+        self._lock = threading.Lock()
 
     @property
     def is_grpc(self) -> bool:
@@ -488,6 +495,18 @@ class Line:
             pass  # sends know by themselves what became of them
         finally:
             self.background.stop()
+
+
+_LINES: "weakref.WeakSet[Line]" = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for line in list(_LINES):
+        line.renew_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)  # N4
 
 
 def connect(

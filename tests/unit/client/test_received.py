@@ -189,6 +189,7 @@ from raftline.model.errors import Unavailable
 line = raftline.connect("http://127.0.0.1:1", timeout="3s")
 line.send("t", b"v")
 began = time.monotonic()
+line._lock.acquire()  # as another thread does that sends
 child = os.fork()
 if not child:
     try:
