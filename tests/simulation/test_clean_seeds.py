@@ -68,7 +68,9 @@ def test_a_file_that_cannot_be_written_is_named(
     assert "none/seeds: No such file or directory" in capsys.readouterr().out
 
 
-def test_a_run_can_be_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_can_be_stopped(tmp_path: Path, stop: signal.Signals) -> None:
+    """By a terminal, which tells all its processes, or by pid: then the others must not stay."""
     words = ["--seeds", "100000", "--jobs", "2", "--seconds", "1", "--operations", "5"]
     words += ["--queue", "0", "--resume", str(tmp_path / "seeds")]
     with subprocess.Popen(
@@ -77,8 +79,9 @@ def test_a_run_can_be_stopped(tmp_path: Path) -> None:
     ) as run:  # fmt: skip
         assert run.stdout is not None
         assert run.stdout.readline().startswith("seed ")
-        os.killpg(run.pid, signal.SIGINT)  # as a terminal does
-        rest = run.stdout.read()
+        tell = os.killpg if stop == signal.SIGINT else os.kill
+        tell(run.pid, stop)
+        rest = run.stdout.read()  # until the last of them has ended
         assert run.wait(60) == 130
     assert re.search(r"stopped with \d+ of 100000 seeds left; the clean ones are in", rest)
     assert "Traceback" not in rest

@@ -533,4 +533,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    for _stop in (signal.SIGINT, signal.SIGTERM):  # a shell may have had it ignored (nohup … &)
+        signal.signal(_stop, signal.default_int_handler)
     sys.exit(main())
