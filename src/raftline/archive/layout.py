@@ -27,7 +27,8 @@ _VERSION = re.compile(r"(?P<version>[0-9]{20})\.json", re.ASCII)
 _PARTITION = re.compile(r"partition=(?P<partition>[0-9]{1,9})", re.ASCII)
 _TOPIC = "topic="
 _HOURS_MAX = 253_402_300_799_999 // HOUR_MS  # the end of the year 9999
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_FILE = re.compile(r"\Afile:/(//)?(?!/)")  # Hadoop writes one slash
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def local_root(text: str | Path) -> Path:
@@ -37,7 +38,7 @@ def local_root(text: str | Path) -> Path:
         InvalidArgument: it is empty, or no directory of a file system.
     """
     given = str(text).strip()
-    path = given.removeprefix("file://") if given.startswith("file:///") else given
+    path = _FILE.sub("/", given)
     if not path:
         raise InvalidArgument(
             "no archive is named",

@@ -152,6 +152,15 @@ def test_a_file_in_the_folder_that_no_manifest_names_does_not_count(tmp_path: Pa
     assert offsets(Archive(tmp_path).batches(TOPIC, 0)) == list(range(10))
 
 
+def test_addresses_of_files_are_directories_with_one_slash_too() -> None:
+    for text in ("/mnt/a b", "file:///mnt/a b", "file:/mnt/a b"):
+        assert local_root(text) == Path("/mnt/a b")
+    assert local_root("a:b") == Path.cwd() / "a:b"
+    for text in ("s3://bucket/a", "dbfs:/mnt/a", "hdfs:/a", "file://host/a"):
+        with pytest.raises(InvalidArgument, match="no directory"):
+            local_root(text)
+
+
 def test_bad_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no archive at"):
         Archive(tmp_path / "nowhere")
