@@ -9,6 +9,7 @@ import pytest
 from crc32c import crc32c
 
 from raftline.archive import manifest as manifests
+from raftline.archive.live import Bounds, LiveLog
 from raftline.archive.reader import Archive
 from raftline.archive.unreadable import HEADER
 from raftline.client import clock
@@ -165,6 +166,23 @@ def test_a_trim_in_the_middle_of_a_job_is_planned_around(
     monkeypatch.setattr(archive, "_pieces", trimmed)
     told = archive_topic(servers, topic, tmp_path)
     assert told["messages"] == 80
+    assert in_order(archived_rows(tmp_path, topic)) == {0: list(range(120, 200))}
+
+
+def test_a_trim_just_before_a_range_is_planned_is_planned_around(
+    spark: Any, servers: str, line: Line, topic: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    make_topic(servers, topic, 1)
+    publish(line, topic, numbers(200))
+    real = LiveLog.bounds
+
+    def trimmed(log: LiveLog, name: str) -> list[Bounds]:
+        found = real(log, name)
+        trim(servers, topic, 0, 120)
+        return found
+
+    monkeypatch.setattr(LiveLog, "bounds", trimmed)
+    assert archive_topic(servers, topic, tmp_path)["messages"] == 80
     assert in_order(archived_rows(tmp_path, topic)) == {0: list(range(120, 200))}
 
 

@@ -9,6 +9,7 @@ import msgspec
 from raftline.archive.unreadable import to_arrow_anyhow
 from raftline.client.caller import Caller
 from raftline.client.fenced import Fenced, end_of
+from raftline.model.errors import OffsetOutOfRange
 
 LOOK_BYTES = 64 << 10
 TIMEOUT_MS = 30_000
@@ -99,9 +100,12 @@ class LiveLog:
             yield from to_arrow_anyhow(batches, *place_of)
 
     def message_bytes(self, topic: str, partition: int, offset: int) -> float:
-        """Return the stored size of a message about there; 1 where there is none."""
+        """Return the stored size of a message about there; 1 where there is none any more."""
         look = self._fenced.read(topic, partition, offset, offset + 1, bytes_max=LOOK_BYTES)
-        batches = next(look, b"")
+        try:
+            batches = next(look, b"")
+        except OffsetOutOfRange:  # retention was faster
+            batches = b""
         if not batches:
             return 1.0
         return max(1.0, len(batches) / (end_of(batches) - int.from_bytes(batches[:8], "big")))
