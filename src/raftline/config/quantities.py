@@ -56,7 +56,7 @@ def parse_duration_ms(text: str) -> int:
 def parse_span_ms(text: str) -> int:
     """Return milliseconds of a duration that names its unit, as a flag like ``--retention`` needs.
 
-    Who writes 7 means days, or seconds: taken for milliseconds it would end what it should keep.
+    Who writes 7 means days, or seconds, not the milliseconds that it would be taken for.
     Zero and -1 (never) need no unit.
 
     Raises:
