@@ -63,7 +63,7 @@ def run(
     finally:
         tables.close()
     if html:
-        Path(html).write_text(page_of(data))
+        Path(html).write_text(page_of(data), encoding="utf-8")
         data["html"] = html
     return data
 
