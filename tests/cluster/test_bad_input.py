@@ -343,7 +343,7 @@ REQUESTS: list[tuple[str, str, str, bytes | None, str, int, str, str]] = [
     ("the trace of no topic", "GET", "/v1/traces/nope.0.1", None, "",
      404, "unknown_topic", "nope"),
     ("the trace of nothing that waited", "GET", "/v1/traces/orders.0.w99", None, "",
-     404, "unknown_message", "w99.*delayed"),
+     404, "unknown_message", "w99.*raftline scheduled list"),
     ("a search without a topic", "GET", "/v1/traces/search", None, "",
      400, "invalid_argument", "topic.*topic="),
     ("a search of no topic", "GET", "/v1/traces/search?topic=nope", None, "",

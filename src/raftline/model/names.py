@@ -47,11 +47,11 @@ def check_group_name(name: str) -> None:
     Raises:
         InvalidArgument: why not.
     """
-    if not 0 < len(name) <= GROUP_NAME_CHARS_MAX or not name.isprintable():
-        raise InvalidArgument(
-            f"{name[:300]!r} cannot be the name of a group",
-            f"use 1 to {GROUP_NAME_CHARS_MAX} printable characters",
-        )
+    hint = f"use 1 to {GROUP_NAME_CHARS_MAX} printable characters"
+    if len(name) > GROUP_NAME_CHARS_MAX:
+        raise InvalidArgument(f"a group's name has {len(name)} characters", hint)
+    if not name or not name.isprintable():
+        raise InvalidArgument(f"{name!r} cannot be the name of a group", hint)
 
 
 def place(topic: str, partition: int, offset: int | None = None) -> str:
