@@ -30,6 +30,7 @@ from raftline.machines.partition.streams import STREAM_TAG
 from raftline.machines.partition.waiting_commands import WAITING_TAG, stores_messages
 from raftline.model.errors import (
     DiskFull,
+    OverLimit,
     RaftlineError,
 )
 from raftline.model.ids import ReplicaId, node_of
@@ -366,8 +367,10 @@ class Upkeep:
         if self.is_full:
             floor = self._node.settings.log.free_bytes_min(self.total_bytes)
             return DiskFull(self._node.identity.name, self.free_bytes, floor)
-        if self._node.wal.bytes_used > self._node.settings.wal.bytes_max:
-            return DiskFull(self._node.identity.name, 0, self._node.settings.wal.bytes_max)
+        used, limit = self._node.wal.bytes_used, self._node.settings.wal.bytes_max
+        if used > limit:  # segments are written more slowly than messages come
+            what = f"bytes in the write-ahead log of {self._node.identity.name}"
+            return OverLimit(what, used, limit)
         if self._full_peers:
             return self._no_room(replica)
         return None

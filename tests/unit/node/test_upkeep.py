@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from raftline.model.errors import DiskFull, TimedOut
+from raftline.model.errors import DiskFull, OverLimit, TimedOut
 from raftline.model.ids import CATALOG_SHARD, ReplicaId, node_of
 from raftline.model.limits import GIB, MIB
 from raftline.node.replica import Replica
@@ -108,6 +108,22 @@ def test_where_no_majority_has_room_appends_are_refused_and_the_rest_goes_on() -
             empty_disk(sim, name)
         sim.advance("5s")
         assert sim.append(TOPIC, [b"two"]).base_offset == 1
+
+
+def test_a_leader_that_writes_its_segments_too_slowly_says_so_and_goes_on_once_it_can() -> None:
+    """It was told as a disk with 0 bytes free."""
+    with cluster(nodes=1, seed=7) as sim:
+        leader, _ = orders(sim)
+        stall_segments(sim, leader, 5_000)
+
+        def press() -> None:
+            for _ in range(100):
+                sim.append(TOPIC, [bytes(400_000)])
+
+        with pytest.raises(OverLimit, match=f"write-ahead log of {leader}"):
+            press()
+        sim.advance("10s")
+        assert sim.append(TOPIC, [b"two"]).base_offset > 1
 
 
 def test_a_follower_that_writes_its_segments_too_slowly_does_not_grow_without_end() -> None:
