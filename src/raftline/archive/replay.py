@@ -74,8 +74,18 @@ class Replay:
                         yield from found
                 except StopIteration:
                     return
-                except OffsetOutOfRange:
-                    continue  # trimmed meanwhile
+                except OffsetOutOfRange:  # trimmed meanwhile
+                    self._check_trimmed(wanted, position)
+
+    def _check_trimmed(self, wanted: Stretch, position: int) -> None:
+        """Refuse to go on in a log that holds less than it held: it is another topic's."""
+        bounds = self._log.partition_bounds(wanted.topic, wanted.partition)
+        if bounds.commit_end < wanted.end and bounds.log_start <= position:
+            where = place(wanted.topic, wanted.partition, position)
+            raise Conflict(
+                f"{where} is gone: the log ends at {bounds.commit_end}, before at {wanted.end}",
+                "the topic was deleted and made anew meanwhile: read it from its beginning",
+            )
 
     def _log_start(self, wanted: Stretch) -> int:
         return self._log.partition_bounds(wanted.topic, wanted.partition).log_start
