@@ -6,7 +6,9 @@ counts them by class.
 
 Limits, so that the promises are owed
     N1  Bytes are destroyed (wipes, flips, failed syncs) or cannot be read on one host per run
-        only, the victim: a majority of every shard's disks keeps what it synced.
+        only, the victim: a majority of every shard's disks keeps what it synced. Where a replica
+        was moved away and back, and given up for its successor (B2 in node/seats.py), the victim
+        keeps its disk until that one votes.
     N2  At the end everything is healed: the network whole, the clocks right, the disks working,
         every host running. A node that was told to leave has the time it takes.
 """
@@ -15,10 +17,13 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from raftline.model.ids import NodeId, ReplicaId, node_of
+from raftline.node.node import Node
 from raftline.testing.sim_disk import CAPACITY_BYTES, DiskOdds
 from raftline.testing.sim_net import QUIET, Noise
 
 if TYPE_CHECKING:
+    from raftline.node.replica import Replica
     from raftline.testing.cluster import SimCluster
     from raftline.testing.hosts import SimHost
     from raftline.testing.workload import Workload
@@ -190,6 +195,27 @@ class Nemesis:
         hosts = list(self.cluster.hosts.values())
         down = sum(1 for h in hosts if not h.running or h.paused)
         return down + 1 <= (len(hosts) - 1) // 2
+
+    def leaves_majorities(self, host: "SimHost") -> bool:
+        """Say whether without a host's disk each shard has a majority of its voters. N1."""
+        running = [each.node for each in self.cluster.hosts.values()]
+        nodes = {NodeId(node.id): node for node in running if isinstance(node, Node)}
+        newest: dict[int, Replica] = {}
+        for node in nodes.values():
+            for replica in node.shards:
+                known = newest.get(replica.shard)
+                if known is None or replica.applied_index > known.applied_index:
+                    newest[replica.shard] = replica
+        for shard, replica in newest.items():
+            for voters in (replica.conf.voters, replica.conf.voters_outgoing):
+                lost = 0
+                for voter in voters:
+                    node = nodes.get(node_of(ReplicaId(voter)))
+                    is_here = node is not None and node is host.node
+                    lost += is_here or (node is not None and node.shards.known(shard) != voter)
+                if voters and lost * 2 >= len(voters):
+                    return False
+        return True
 
 
 # The network
@@ -516,6 +542,8 @@ def _replace_wiped(nemesis: Nemesis) -> Undo | None:
     """One host loses its disk and comes back empty under its name."""
     host = nemesis.victim
     if nemesis.damaged or not nemesis.few_down() or not host.running:
+        return None
+    if not nemesis.leaves_majorities(host):
         return None
     nemesis.damaged = True
     host.wipe()
