@@ -2,10 +2,9 @@
 
 from raftline.gateways.fan import Call
 from raftline.gateways.ports import Calls
+from raftline.model.message import FIRST_MS
 
 Place = tuple[str, int]  # topic, partition
-
-FIRST_MS = -(1 << 62)  # before every message, also those without a time (-1)
 
 
 class Places:

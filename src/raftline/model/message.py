@@ -2,6 +2,8 @@
 
 import msgspec
 
+FIRST_MS, LAST_MS = -(1 << 63), 1 << 63  # all times, also of messages without one (-1)
+
 Header = tuple[str, bytes | None]
 NewMessage = tuple[bytes | None, bytes | None, "tuple[Header, ...] | list[Header]", int]
 """A message to be sealed: (key, value, headers, timestamp_ms)."""

@@ -21,6 +21,7 @@ from raftline.model.errors import (
 )
 from raftline.model.ids import ReplicaId, node_of
 from raftline.model.intervals import IntervalSet
+from raftline.model.message import FIRST_MS, LAST_MS
 from raftline.model.records import open_batches, open_or_count
 from raftline.model.trace import (
     CalledOff,
@@ -50,7 +51,6 @@ SCAN_BYTES_MAX = 64 << 20
 FOUND_MAX = 1_000
 FOUND_BYTES_MAX = 32 << 20  # of keys and names of groups in one answer: half a frame
 STEP_ROWS = 1_000  # messages whose states are looked up in one go
-FIRST_MS, LAST_MS = -(1 << 63), 1 << 63  # all times, also of messages without one (-1)
 
 Row = tuple[int, int, bytes | None]  # offset, timestamp, key
 Each = Callable[[TraceRecord], None]

@@ -208,12 +208,13 @@ class Nemesis:
                     newest[replica.shard] = replica
         for shard, replica in newest.items():
             for voters in (replica.conf.voters, replica.conf.voters_outgoing):
-                lost = 0
-                for voter in voters:
-                    node = nodes.get(node_of(ReplicaId(voter)))
-                    is_here = node is not None and node is host.node
-                    lost += is_here or (node is not None and node.shards.known(shard) != voter)
-                if voters and lost * 2 >= len(voters):
+                homes = {voter: nodes.get(node_of(ReplicaId(voter))) for voter in voters}
+                lost = [
+                    voter
+                    for voter, node in homes.items()
+                    if node is not None and (node is host.node or node.shards.known(shard) != voter)
+                ]
+                if voters and len(lost) * 2 >= len(voters):
                     return False
         return True
 

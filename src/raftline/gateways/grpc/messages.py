@@ -27,7 +27,6 @@ from raftline.gateways.new_messages import (
     check_key,
     check_timestamp,
 )
-from raftline.gateways.places import FIRST_MS
 from raftline.gateways.ports import Calls
 from raftline.gateways.publication import Draft, Publication, Result, check_partition
 from raftline.gateways.publisher import NodePublisher
@@ -44,7 +43,7 @@ from raftline.model.limits import (
     READ_BYTES_DEFAULT,
     WAIT_MS_MAX,
 )
-from raftline.model.message import Header, NewMessage
+from raftline.model.message import FIRST_MS, Header, NewMessage
 from raftline.model.priorities import parse_priority
 from raftline.node.ports import Clock
 from raftline.wire.proto.raftline.v1 import messages_pb2 as pb

@@ -19,7 +19,6 @@ from raftline.gateways.http.plain_publication import PlainPublication, read_plai
 from raftline.gateways.http.publication import Publication
 from raftline.gateways.http.routes import Request, Router
 from raftline.gateways.new_messages import TIMESTAMP_MS_MAX
-from raftline.gateways.places import FIRST_MS
 from raftline.gateways.ports import Calls
 from raftline.gateways.publication import Finish
 from raftline.gateways.publisher import NodePublisher
@@ -34,6 +33,7 @@ from raftline.model.limits import (
     READ_BYTES_DEFAULT,
     WAIT_MS_MAX,
 )
+from raftline.model.message import FIRST_MS
 from raftline.model.records import open_batch
 from raftline.node.ports import Clock
 

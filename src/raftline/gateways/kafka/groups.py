@@ -36,9 +36,7 @@ from raftline.model.limits import (
 )
 
 GROUP_KEY = 0
-WORDED = (
-    3  # who finds coordinators by an older version asks again on 42, untold, till its time is over
-)
+WORDED = 3  # an older FindCoordinator asks again on 42, untold, till its time is over
 FIND_MS = 5_000
 NAMED_FIRST = 4  # the first version of JoinGroup in which a new member hears its name first
 NULL_PROTOCOL = 7  # in which the name of the protocol may be null
